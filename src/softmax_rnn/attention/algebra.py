@@ -1,0 +1,213 @@
+"""What a spec says about itself: signs, parts that cancel, names that are the same function.
+
+The rule behind most of it: a positive factor that is the same for a whole row (a gate, a length, the softmax
+denominator itself) has no effect in front of a norm that is invariant to scale. L2 is, exactly; RMS and
+LayerNorm are up to their eps, so they keep the factor and only the explanation mentions it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from functools import cache
+from math import comb
+
+import numpy as np
+
+from softmax_rnn.attention.spec import (
+    AttentionSpec,
+    Cosine,
+    CumulativeGate,
+    EluPlusOne,
+    Exp,
+    ForgetGate,
+    L2Norm,
+    LayerNorm,
+    LearnedLength,
+    Length,
+    Part,
+    Polynomial,
+    Relu,
+    RMSNorm,
+    RowSum,
+)
+from softmax_rnn.attention.variants import VARIANTS
+
+
+@cache
+def can_be_negative(spec: AttentionSpec) -> bool:
+    """Whether some weight f(x) can be below 0, so that a row sum may vanish or change its sign.
+
+    >>> can_be_negative(VARIANTS["taylor_3"]), can_be_negative(VARIANTS["taylor_2"])
+    (True, False)
+    """
+    score = spec.score
+    if not isinstance(score, Polynomial):
+        return False
+    if isinstance(spec.feature_map, (EluPlusOne, Relu)):
+        return _minimum(score, lowest=0.0) < 0
+    if isinstance(spec.feature_map, Cosine):
+        return _minimum(score, lowest=-(score.scale or 1.0)) < 0
+    return _minimum(score, lowest=None) < 0
+
+
+def _minimum(score: Polynomial, lowest: float | None) -> float:
+    """A number whose sign is that of the smallest f(x), x ≥ lowest (None: any x); exact where it can be 0."""
+    if lowest is not None and lowest >= 0 and min(score.coefficients) >= 0:
+        return 0.0
+    if lowest is None and score.degree % 2:
+        return -1.0
+    if score.is_taylor and score.degree % 2 == 0:
+        return 1.0  # an even Taylor polynomial of exp has no real root
+    polynomial = np.polynomial.Polynomial(score.coefficients)
+    turning = polynomial.deriv().roots()
+    points = [float(x.real) for x in turning if abs(x.imag) < 1e-9 and (lowest is None or x.real >= lowest)]
+    values = [float(polynomial(x)) for x in ([*points, lowest] if lowest is not None else points)]
+    if score.coefficients[-1] < 0:
+        values.append(-1.0)
+    smallest = min(values, default=0.0)
+    # Roots are found to about 1e-8; a double root (x² at 0) must not count as negative.
+    return smallest if abs(smallest) > 1e-12 else 0.0
+
+
+def is_scale_invariant(spec: AttentionSpec) -> bool:
+    """Whether the output norm undoes any positive factor of a row, exactly."""
+    return isinstance(spec.output_norm, L2Norm)
+
+
+def is_positive_row_factor(spec: AttentionSpec) -> bool:
+    """Whether the normaliser divides each row by one positive number."""
+    normaliser = spec.normaliser
+    if isinstance(normaliser, (Length, CumulativeGate)):
+        return True
+    if isinstance(normaliser, LearnedLength):
+        return not normaliser.by_key
+    if isinstance(normaliser, RowSum):
+        return normaliser.minimum is not None or not can_be_negative(spec)
+    return False
+
+
+def simplify(spec: AttentionSpec) -> AttentionSpec:
+    """The shortest spec that is the same function, values and gradients (gates are positive: they are sigmoids).
+
+    >>> simplify(VARIANTS["gated_softmax_out_gate_L2norm_nodivS_noclamp"]) == VARIANTS[
+    ...     "gated_softmax_no_gate_L2norm_nodivS_noclamp"]
+    True
+    """
+    if is_scale_invariant(spec):
+        if is_positive_row_factor(spec):
+            spec = replace(spec, normaliser=None)
+        if spec.output_gate and not spec.output_gate.after_norm:
+            spec = replace(spec, output_gate=None)
+    score = spec.score
+    if isinstance(spec.feature_map, Cosine) and score.clamp is not None and score.clamp >= (score.scale or 1.0):
+        spec = replace(spec, score=replace(score, clamp=None))  # |cosine| ≤ 1: the clamp is never reached
+    return _drop_constant_factor(spec)
+
+
+def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
+    """c·(scale·x)^n has the constant factor c·scale^n, which a ratio or a scale-invariant norm removes."""
+    score = spec.polynomial
+    if score is None or len(score.orders) > 1:
+        return spec
+    constant = score.coefficients[-1]
+    ratio = isinstance(spec.normaliser, RowSum) and not spec.normaliser.minimum and not spec.normaliser.eps
+    if not ratio and not (is_scale_invariant(spec) and spec.normaliser is None and constant > 0):
+        return spec
+    coefficients = (*score.coefficients[:-1], 1.0)
+    return replace(spec, score=replace(score, coefficients=coefficients, scale=1.0))
+
+
+def _function(spec: AttentionSpec) -> AttentionSpec:
+    """Simplified, without what only the model around the attention reads."""
+    spec = simplify(spec)
+    return replace(spec, forget_gate=ForgetGate()) if spec.forget_gate else spec
+
+
+def same_function(a: AttentionSpec, b: AttentionSpec) -> bool:
+    """Whether two specs give the same outputs and gradients for all inputs.
+
+    >>> same_function(VARIANTS["softmax_divs"], VARIANTS["gated_softmax_no_gate_no_norm"])
+    True
+    >>> same_function(VARIANTS["softmax"], VARIANTS["softmax_divs"])
+    False
+    """
+    return _function(a) == _function(b)
+
+
+def same_names(spec: AttentionSpec, names: Iterable[str] = VARIANTS) -> list[str]:
+    """The names in the table that are this function."""
+    return [name for name in names if same_function(spec, VARIANTS[name])]
+
+
+def diff(a: AttentionSpec, b: AttentionSpec) -> dict[str, tuple[Part | None, Part | None]]:
+    """The parts in which two specs differ: name → (part of a, part of b).
+
+    >>> list(diff(VARIANTS["softmax"], VARIANTS["softmax_divs"]))
+    ['score', 'normaliser']
+    """
+    pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(AttentionSpec)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def cancellations(spec: AttentionSpec) -> list[str]:
+    """Which parts have no effect, and which have almost none, as sentences."""
+    said = []
+    for name, (before, after) in diff(spec, simplify(spec)).items():
+        if after is None:
+            said.append(f"the {_words(name)} cancels: a positive factor of the row, and L2 ignores it")
+        elif before is not None and getattr(before, "clamp", None) != getattr(after, "clamp", None):
+            said.append("the clamp is never reached: a cosine is at most 1")
+        else:
+            said.append("the scale of the score cancels: a constant factor of all weights")
+    if isinstance(spec.output_norm, (RMSNorm, LayerNorm)):
+        norm, eps = _words(spec.output_norm.kind), spec.output_norm.eps
+        if is_positive_row_factor(spec):
+            said.append(f"the normaliser cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
+        if spec.output_gate and not spec.output_gate.after_norm:
+            said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
+    if isinstance(spec.score, Exp) and spec.score.clamp is None and is_scale_invariant(spec):
+        said.append("so exp needs no clamp here, and the platform's softmax kernel gives the same output")
+    return said
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def n_features(score: Polynomial, key_dim: int) -> int:
+    """The number of distinct monomials of the score's orders: Σ_n C(d+n−1, n), n over `score.orders`.
+
+    >>> n_features(VARIANTS["taylor_2"].score, 64)
+    2145
+    """
+    return sum(comb(key_dim + n - 1, n) for n in score.orders)
+
+
+MAX_STATE_FEATURES = 2**16
+"""More features than this make a state that no context is long enough for (order 3 at d = 64 has 47,905)."""
+
+
+def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
+    """The polynomial whose features make a state of fixed size, or None: then keys and values are kept.
+
+    >>> fixed_state_score(VARIANTS["taylor_2"], 64) is not None, fixed_state_score(VARIANTS["softmax"], 64)
+    (True, None)
+    """
+    score = spec.polynomial
+    return score if score is not None and n_features(score, key_dim) <= MAX_STATE_FEATURES else None
+
+
+def needs_wide_state(score: Polynomial) -> bool:
+    """Whether a state must be kept in float64: where orders 0 and 1 are absent, a weight |q·k|^n can be far
+    smaller than the products (|q||k|)^n that make it, and float32 would lose it.
+    """
+    return score.orders[0] >= 2
+
+
+def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:
+    """How many numbers a head's decoding state holds; None when it grows with the context."""
+    score = fixed_state_score(spec, key_dim)
+    if score is None:
+        return None
+    return n_features(score, key_dim) * (value_dim + isinstance(spec.normaliser, RowSum))

@@ -1,0 +1,131 @@
+"""The edge: arguments are checked here, once, and never again inside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softmax_rnn.attention.pointwise import Extras, OnNonPositive
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError, unknown_name
+
+
+@dataclass(frozen=True)
+class Shape:
+    """B, H, Hkv, T, D, E of a call."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    time: int
+    key_dim: int
+    value_dim: int
+
+
+def _shape_text(x: Tensor) -> str:
+    return f"({', '.join(map(str, x.shape))})"
+
+
+def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Shape:
+    """Shapes, dtypes and devices of the three main tensors."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(x, Tensor):
+            raise InputError(f"{name}: expected a tensor, got {type(x).__name__}")
+        if x.dim() != 4:
+            raise InputError(f"{name}: expected 4 axes (batch, heads, time, dim), got shape {_shape_text(x)}")
+        if not x.is_floating_point():
+            raise InputError(f"{name}: expected a floating-point tensor, got {x.dtype}")
+        if x.dtype != q.dtype:
+            raise InputError(f"{name}: expected the dtype of q, {q.dtype}, got {x.dtype}")
+        if x.device != q.device:
+            raise InputError(f"{name}: expected the device of q, {q.device}, got {x.device}")
+    batch, heads, time, key_dim = q.shape
+    kv_heads, value_dim = k.shape[1], v.shape[-1]
+    if min(batch, heads, time, key_dim, value_dim, kv_heads) == 0:
+        axis = (
+            next(n for n, size in zip(("batch", "heads", "time", "dim"), q.shape, strict=True) if size == 0)
+            if (0 in q.shape)
+            else "k or v"
+        )
+        raise InputError(f"q: expected at least one entry on every axis, got none in {axis}: {_shape_text(q)}")
+    if k.shape != (batch, kv_heads, time, key_dim):
+        raise InputError(f"k: expected shape ({batch}, heads of k, {time}, {key_dim}), got {_shape_text(k)}")
+    if v.shape[:3] != k.shape[:3]:
+        raise InputError(f"v: expected shape ({batch}, {kv_heads}, {time}, value dim), got {_shape_text(v)}")
+    if heads % kv_heads:
+        raise InputError(f"k: its {kv_heads} heads must divide the {heads} heads of q")
+    return Shape(batch, heads, kv_heads, time, key_dim, value_dim)
+
+
+def check_extras(spec: AttentionSpec, shape: Shape, like: Tensor, given: dict[str, Tensor | None]) -> Extras:
+    """The tensors that the spec needs are there, no others, and they fit."""
+    per_position = (shape.batch, shape.heads, shape.time)
+    expected = {
+        "input_gate": per_position,
+        "output_gate": per_position,
+        "forget_gate": per_position,
+        "norm_weight": (shape.value_dim,),
+        "norm_bias": (shape.value_dim,),
+        "length_exponent": (shape.heads,),
+    }
+    checked: dict[str, Any] = {}
+    for name, size in expected.items():
+        x = given.get(name)
+        if x is None and name in spec.tensors:
+            raise InputError(f"{name}: this spec needs it, as a tensor of shape {size}")
+        if x is None:
+            continue
+        if name not in spec.tensors:
+            needed = ", ".join(spec.tensors) or "none"
+            raise InputError(f"{name}: this spec has no use for it (tensors that it needs: {needed})")
+        if not isinstance(x, Tensor) or x.shape != size or not x.is_floating_point():
+            came = f"{x.dtype} of shape {_shape_text(x)}" if isinstance(x, Tensor) else type(x).__name__
+            raise InputError(f"{name}: expected a floating-point tensor of shape {size}, got {came}")
+        if x.device != like.device:
+            raise InputError(f"{name}: expected the device of q, {like.device}, got {x.device}")
+        checked[name] = x.to(like.dtype)
+    return Extras(**checked)
+
+
+def check_key_mask(key_mask: Tensor | None, shape: Shape, device: torch.device) -> None:
+    """A mask is boolean and has one entry a position."""
+    if key_mask is None:
+        return
+    if not isinstance(key_mask, Tensor) or key_mask.dtype != torch.bool:
+        came = key_mask.dtype if isinstance(key_mask, Tensor) else type(key_mask).__name__
+        raise InputError(f"key_mask: expected a boolean tensor (True = real), got {came}")
+    _check_positions("key_mask", key_mask, shape, device)
+
+
+def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.device) -> None:
+    """Ids are whole numbers, and each segment stands in one piece."""
+    if segment_ids is None:
+        return
+    if not isinstance(segment_ids, Tensor) or segment_ids.is_floating_point() or segment_ids.is_complex():
+        came = segment_ids.dtype if isinstance(segment_ids, Tensor) else type(segment_ids).__name__
+        raise InputError(f"segment_ids: expected a tensor of whole numbers, got {came}")
+    _check_positions("segment_ids", segment_ids, shape, device)
+    changes = (segment_ids[:, 1:] != segment_ids[:, :-1]).sum(-1)
+    ordered = segment_ids.sort(-1).values
+    distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
+    if bool((changes != distinct).any()):
+        row = int((changes != distinct).nonzero()[0])
+        raise InputError(f"segment_ids: each segment must stand in one piece, row {row} comes back to an earlier id")
+
+
+def _check_positions(name: str, x: Tensor, shape: Shape, device: torch.device) -> None:
+    if x.shape != (shape.batch, shape.time):
+        raise InputError(f"{name}: expected shape ({shape.batch}, {shape.time}), got {_shape_text(x)}")
+    if x.device != device:
+        raise InputError(f"{name}: expected the device of q, {device}, got {x.device}")
+
+
+def check_nonpositive(value: str | OnNonPositive) -> OnNonPositive:
+    """warn or error."""
+    try:
+        return OnNonPositive(value)
+    except ValueError:
+        raise unknown_name("value of nonpositive", value, [choice.value for choice in OnNonPositive]) from None

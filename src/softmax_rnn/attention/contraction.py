@@ -1,0 +1,96 @@
+"""The only step that mixes positions, as a value: what a form gets and what it gives back.
+
+Letters: B batch, K heads of keys and values, G query heads that share one (H = K·G), T time, D key dimension,
+E value dimension, O orders.
+
+    numerator_i = e^(−log_scale_i) · Σ_{j seen by i} f(q_i·k_j) · decay(i, j) · v_j
+    row_sum_i   = e^(−log_scale_i) · Σ_{j seen by i} f(q_i·k_j) · decay(i, j)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention import scores
+from softmax_rnn.attention.spec import Polynomial, Score
+from softmax_rnn.attention.visibility import Visibility
+
+LARGEST_LOG = {torch.float32: 60.0, torch.float64: 600.0}
+"""Weights up to e^this are summed as they are; the number range ends at about e^88 and e^709."""
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The input of a form: features of queries and keys (scale included), values, decay and who sees whom.
+
+    The queries stand at the last positions of the keys. ``rows`` gives each query its own polynomial
+    coefficients; they then belong to the q given here, and ``log_scale`` says by how much all weights of the
+    row are reduced.
+    """
+
+    score: Score
+    q: Float[Tensor, "B K G Tq D"]
+    k: Float[Tensor, "B K T D"]
+    v: Float[Tensor, "B K T E"]
+    decay: Float[Tensor, "B K T"] | None
+    """The running sum of log decays, float64: decay(i, j) = exp(decay_i − decay_j)."""
+    seen: Visibility
+    wants_row_sum: bool
+    rows: Float[Tensor, "B K G Tq O"] | None = None
+    log_scale: Float[Tensor, "B K G Tq"] | None = None
+
+    @property
+    def past(self) -> int:
+        """How many keys stand before the first query."""
+        return self.k.shape[2] - self.q.shape[3]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The output of a form. ``normalised``: the numerator is already divided by the row sum."""
+
+    numerator: Float[Tensor, "B K G Tq E"]
+    row_sum: Float[Tensor, "B K G Tq"] | None = None
+    log_scale: Float[Tensor, "B K G Tq"] | None = None
+    normalised: bool = False
+
+
+def largest_norm(x: Float[Tensor, "*batch T D"]) -> Float[Tensor, "*batch"]:
+    """max_t |x_t|."""
+    return torch.linalg.vector_norm(x.detach(), dim=-1).amax(-1)
+
+
+def widen(job: Contraction) -> Contraction:
+    """The same in float64."""
+    return replace(job, q=job.q.double(), k=job.k.double(), v=job.v.double())
+
+
+def fit_polynomial(job: Contraction, key_norm: Float[Tensor, "B K"]) -> Contraction:
+    """Keep a polynomial's weights inside the number range: in float32, else in float64, else row by row.
+
+    |q·k| ≤ |q||k| bounds each row. Where even float64 ends, row i works with q_i/r_i and the coefficients
+    c_n r_i^n / Σ_m |c_m| r_i^m, r_i the row's bound, which is the same function reduced by a known factor.
+    """
+    score = job.score
+    assert isinstance(score, Polynomial)
+    if score.degree <= 1 or not job.q.numel():
+        return job
+    norms = torch.linalg.vector_norm(job.q.detach().double(), dim=-1)
+    if _largest_log(score, float(norms.max()) * float(key_norm.max())) <= LARGEST_LOG[job.q.dtype]:
+        return job
+    wide = widen(job)
+    size = (norms * key_norm.double()[..., None, None]).clamp(min=1e-30)
+    bound = scores.log_bound(score, size)
+    if float(bound.max()) <= LARGEST_LOG[torch.float64] or score.clamp is not None:
+        return wide
+    rows = torch.stack([c * torch.exp(n * torch.log(size) - bound) for n, c in enumerate(score.coefficients)], dim=-1)
+    return replace(wide, q=wide.q / size[..., None], rows=rows, log_scale=bound)
+
+
+def _largest_log(score: Polynomial, size: float) -> float:
+    size = max(size, 1e-30 if score.clamp is None else abs(score.clamp))
+    return float(scores.log_bound(score, torch.tensor(size, dtype=torch.float64)))

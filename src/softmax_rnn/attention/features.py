@@ -1,0 +1,182 @@
+"""Feature maps, and the symmetric monomials that turn a polynomial of a dot product into a dot product.
+
+Letters: D key dimension, F features, C positions of a chunk, n order, N highest order.
+
+(q·k)^n = Σ over monomials m of degree n of multinomial(m) · m(q) · m(k), where a monomial is an index list
+i₁ ≤ … ≤ iₙ and m(x) = x_{i₁} ⋯ x_{iₙ}: C(D+n−1, n) of them instead of D^n. The monomials of degree n that
+begin with index i are x_i times those of degree n−1 that begin with i or later, which stand side by side;
+so they are built from contiguous slices, with the positions as the last axis and without a gather.
+"""
+
+from __future__ import annotations
+
+from functools import cache, singledispatch
+from math import comb, factorial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention.spec import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu
+
+
+@singledispatch
+def feature_map(part: FeatureMap, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """φ(x); a new part registers its function here."""
+    raise TypeError(f"no function is registered for the feature map {part.kind}")
+
+
+@feature_map.register
+def _(part: EluPlusOne, x: Tensor) -> Tensor:
+    # exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not.
+    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
+
+
+@feature_map.register
+def _(part: Relu, x: Tensor) -> Tensor:
+    return x.relu()
+
+
+@feature_map.register
+def _(part: Cosine, x: Tensor) -> Tensor:
+    return unit(x)
+
+
+def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """x / |x|, and 0 for x = 0, for vectors of any size: neither squares nor their sum leave the number range.
+
+    >>> [round(x, 6) for x in unit(torch.tensor([3e30, 4e30])).tolist()]
+    [0.6, 0.8]
+    """
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    # A power of two changes no digit, so the result is that of the plain formula wherever it exists.
+    scale = torch.exp2(-torch.frexp(largest).exponent.clamp(min=-120).to(x.dtype))
+    scaled = x * torch.where(largest > 0, scale, 1)
+    square = scaled.square().sum(-1, keepdim=True)
+    return scaled * torch.where(square > 0, square, 1).rsqrt()
+
+
+@cache
+def suffix_starts(dim: int, degree: int) -> tuple[int, ...]:
+    """Where the monomials of ``degree`` whose first index is ≥ i begin, for i = 0 … dim."""
+    total = comb(dim + degree - 1, degree)
+    starts = [total - comb(dim - i + degree - 1, degree) for i in range(dim)]
+    return (*starts, total)
+
+
+def _products(x: Float[Tensor, "G D C"], lower: Float[Tensor, "G L C"], degree: int) -> Float[Tensor, "G M C"]:
+    """The monomials of ``degree`` from those of one degree less."""
+    dim = x.shape[1]
+    starts, ends = suffix_starts(dim, degree - 1), suffix_starts(dim, degree)
+    if torch.is_grad_enabled() and x.requires_grad:
+        return torch.cat([x[:, i : i + 1] * lower[:, starts[i] :] for i in range(dim)], dim=1)
+    out = x.new_empty(x.shape[0], ends[-1], x.shape[2])
+    for i in range(dim):
+        torch.mul(x[:, i : i + 1], lower[:, starts[i] :], out=out[:, ends[i] : ends[i + 1]])
+    return out
+
+
+def monomials(x: Float[Tensor, "G D C"], degree: int) -> list[Float[Tensor, "G M C"]]:
+    """The monomials of each degree 0 … ``degree``, positions last.
+
+    >>> [m.flatten().tolist() for m in monomials(torch.tensor([[[2.0], [3.0]]]), 2)]
+    [[1.0], [2.0, 3.0], [4.0, 6.0, 9.0]]
+    """
+    levels = [x.new_ones(x.shape[0], 1, x.shape[2]), x][: degree + 1]
+    while len(levels) <= degree:
+        levels.append(_products(x, levels[-1], len(levels)))
+    return levels
+
+
+def monomials_backward(
+    x: Float[Tensor, "G D C"], levels: list[Tensor], grads: dict[int, Tensor]
+) -> Float[Tensor, "G D C"]:
+    """The gradient of x from the gradients of some of its `monomials`; these are overwritten."""
+    dim = x.shape[1]
+    grad_x = torch.zeros_like(x)
+    grad = grads.get(max(grads))
+    for degree in range(max(grads), 1, -1):
+        assert grad is not None
+        lower = grads.get(degree - 1)
+        grad_lower = torch.zeros_like(levels[degree - 1]) if lower is None else lower
+        starts, ends = suffix_starts(dim, degree - 1), suffix_starts(dim, degree)
+        for i in range(dim):
+            piece = grad[:, ends[i] : ends[i + 1]]
+            grad_x[:, i] += torch.einsum("gmc,gmc->gc", piece, levels[degree - 1][:, starts[i] :])
+            grad_lower[:, starts[i] :].addcmul_(x[:, i : i + 1], piece)
+        grad = grad_lower
+    return grad_x.add_(grad) if grad is not None and max(grads) >= 1 else grad_x
+
+
+@cache
+def multinomials(dim: int, degree: int) -> Float[Tensor, " M"]:
+    """n! / Π multiplicities! for each monomial, in the order of `monomials`: how often it occurs in (Σ x_i)^n."""
+    # Of the index list's run of equal first indices only the length r matters: r! ⋯ in the denominator.
+    # counts[i] lists, per monomial beginning with i, (length of the first run, product of all run factorials).
+    runs = [[(1, 1)] for _ in range(dim)]
+    for _ in range(1, degree):
+        longer = []
+        for i in range(dim):
+            same = [(run + 1, product * (run + 1)) for run, product in runs[i]]
+            later = [(1, product) for j in range(i + 1, dim) for _, product in runs[j]]
+            longer.append(same + later)
+        runs = longer
+    if degree == 0:
+        return torch.ones(1, dtype=torch.float64)
+    values = [factorial(degree) / product for row in runs for _, product in row]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+class SymmetricFeatures:
+    """Features of the two sides of a polynomial score: Σ_n c_n (q·k)^n = query(q) · key(k).
+
+    The multinomials and the coefficients stand on the query's side, so a state is made of bare monomials
+    and serves any polynomial of the same orders.
+    """
+
+    def __init__(self, score: Polynomial, dim: int) -> None:
+        self.score = score
+        self.dim = dim
+        self.sizes = [comb(dim + n - 1, n) for n in score.orders]
+
+    @property
+    def count(self) -> int:
+        """F."""
+        return sum(self.sizes)
+
+    def key(self, k: Float[Tensor, "G D C"]) -> Float[Tensor, "G F C"]:
+        """The monomials of the score's orders, one after the other."""
+        levels = monomials(k, self.score.degree)
+        kept = [levels[n] for n in self.score.orders]
+        return kept[0] if len(kept) == 1 else torch.cat(kept, dim=1)
+
+    def query(self, q: Float[Tensor, "G D C"], rows: Float[Tensor, "G C O"] | None) -> Float[Tensor, "G F C"]:
+        """The monomials of q times multinomial and coefficient; ``rows`` gives each query its own coefficients."""
+        return self._weigh(self.key(q), rows)
+
+    def _weigh(self, features: Tensor, rows: Tensor | None) -> Tensor:
+        features = features * weight_column(self.score, self.dim, rows is None).to(features)
+        if rows is None:
+            return features
+        parts = torch.split(features, self.sizes, dim=1)
+        weighed = [part * rows[..., n, None].mT for n, part in zip(self.score.orders, parts, strict=True)]
+        return torch.cat(weighed, dim=1)
+
+    def key_backward(self, k: Tensor, grad: Float[Tensor, "G F C"]) -> Float[Tensor, "G D C"]:
+        """The gradient of k from that of ``key(k)``."""
+        levels = monomials(k, max(self.score.degree - 1, 0))
+        parts = torch.split(grad, self.sizes, dim=1)
+        return monomials_backward(k, levels, dict(zip(self.score.orders, parts, strict=True)))
+
+    def query_backward(
+        self, q: Tensor, grad: Float[Tensor, "G F C"], rows: Float[Tensor, "G C O"] | None
+    ) -> Float[Tensor, "G D C"]:
+        """The gradient of q from that of ``query(q, rows)``."""
+        return self.key_backward(q, self._weigh(grad, rows))
+
+
+@cache
+def weight_column(score: Polynomial, dim: int, with_coefficients: bool) -> Float[Tensor, "F 1"]:
+    """multinomial · coefficient of each feature; without the coefficients when each query has its own."""
+    columns = [multinomials(dim, n) * (score.coefficients[n] if with_coefficients else 1.0) for n in score.orders]
+    return torch.cat(columns).unsqueeze(1)

@@ -1,0 +1,1 @@
+"""The forms: five exact ways to compute the contraction."""

@@ -1,0 +1,295 @@
+"""Any score in O(T) memory: blocks of weights are made, used and forgotten, and made again in the backward pass.
+
+Of exp only exp(x − m) is ever formed, m the largest logarithm of the row so far; the sums made with an older m
+are multiplied by exp(m_old − m_new). With w the weights, the gradients are, block by block,
+
+    dw = dy·vᵀ + dr     dv += wᵀ·dy     dx = dw ⊙ f'(x)     dq += dx·k     dk += dxᵀ·q
+
+and those of the decay need no block: Σ_j dw_ij w_ij = dy_i·y_i + dr_i r_i and Σ_i dw_ij w_ij = du_j·u_j.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from softmax_rnn.attention import scores
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.forms.blocks import Group, Masks, Scratch, Walk
+from softmax_rnn.attention.spec import Exp, Polynomial, Score
+
+
+def blockwise(job: Contraction) -> Sums:
+    """The sums of `parallel`, block by block."""
+    batch, kv_heads, groups, queries, _ = job.q.shape
+    walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.seen, job.q.device)
+    setting = _Setting(job.score, walk, job.wants_row_sum)
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, job.decay, job.rows)]
+    numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
+    shape = (batch, kv_heads)
+    return Sums(
+        numerator.unflatten(0, shape),
+        None if row_sum is None else row_sum.unflatten(0, shape),
+        job.log_scale if log_scale is None else log_scale.unflatten(0, shape),
+    )
+
+
+@dataclass(frozen=True)
+class _Setting:
+    score: Score
+    walk: Walk
+    wants_row_sum: bool
+
+    @property
+    def is_exp(self) -> bool:
+        return isinstance(self.score, Exp)
+
+
+@dataclass
+class _Inputs:
+    """The flattened tensors: q (N, G, Tq, D), k (N, T, D), v (N, T, E), decay (N, T), rows (N, G, Tq, O)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    decay: Tensor | None
+    rows: Tensor | None
+
+    def rows_of(self, x: Tensor, group: Group, queries: slice) -> Tensor:
+        """A block of queries with the heads of a group side by side: (heads, G · queries, …)."""
+        return x[group.heads, :, queries].flatten(1, 2)
+
+    def log_decay(self, group: Group, queries: slice, keys: slice, past: int) -> tuple[Tensor, Tensor] | None:
+        """The two sides of decay_i − decay_j, from the block's own origin so that nothing cancels."""
+        if self.decay is None:
+            return None
+        decay = self.decay[group.heads]
+        origin = decay[:, past + queries.start, None]
+        at_query = (decay[:, past + queries.start : past + queries.stop] - origin).to(self.q.dtype)
+        at_key = (decay[:, keys] - origin).to(self.q.dtype)
+        return at_query.repeat(1, self.q.shape[1])[..., None], at_key[:, None]
+
+
+def _clamp_(x: Tensor, clamp: float | None) -> Tensor:
+    return x if clamp is None else x.clamp_(max=clamp)
+
+
+def _zero_above_(grad: Tensor, x: Tensor, clamp: float) -> None:
+    """The gradient of the clamp, in place: 0 where x is cut. One pass, while boolean masks cost five."""
+    above = math.nextafter(clamp, math.inf) if x.dtype == torch.float64 else _next_float32(clamp)
+    torch.ops.aten.hardtanh_backward.grad_input(grad, x, -torch.inf, above, grad_input=grad)
+
+
+def _next_float32(value: float) -> float:
+    number = torch.tensor(value, dtype=torch.float32)
+    return float(torch.nextafter(number, torch.tensor(torch.inf)))
+
+
+class _Blockwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, decay, rows, setting: _Setting):  # type: ignore[override]
+        inputs = _Inputs(q.contiguous(), k.contiguous(), v.contiguous(), decay, rows)
+        forward = _exp_forward if setting.is_exp else _polynomial_forward
+        numerator, row_sum, log_scale = forward(inputs, setting)
+        # The sums themselves are needed again only for the gradient of the decay.
+        sums = (None, None) if decay is None else (numerator, row_sum)
+        ctx.save_for_backward(q, k, v, decay, rows, *sums, log_scale)
+        ctx.setting = setting
+        if log_scale is not None:
+            ctx.mark_non_differentiable(log_scale)
+        ctx.set_materialize_grads(False)
+        return numerator, row_sum, log_scale
+
+    @staticmethod
+    def backward(ctx, d_numerator, d_row_sum, _):  # type: ignore[override]
+        q, k, v, decay, rows, numerator, row_sum, log_scale = ctx.saved_tensors
+        inputs = _Inputs(q.contiguous(), k.contiguous(), v.contiguous(), decay, rows)
+        if d_numerator is None:
+            d_numerator = q.new_zeros(*q.shape[:3], v.shape[-1])
+        grads = _Gradients(inputs, d_numerator.contiguous(), d_row_sum)
+        _walk_backward(inputs, grads, log_scale, ctx.setting)
+        d_decay = None
+        if decay is not None:
+            d_decay = grads.of_decay(inputs, numerator, row_sum, ctx.setting.walk.past)
+        return grads.q, grads.k, grads.v, d_decay, None, None
+
+
+def _empty_sums(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Tensor | None]:
+    q, v = inputs.q, inputs.v
+    numerator = q.new_empty(*q.shape[:3], v.shape[-1])
+    return numerator, q.new_empty(q.shape[:3]) if setting.wants_row_sum else None
+
+
+def _exp_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Tensor | None, Tensor]:
+    walk = setting.walk
+    numerator, row_sum = _empty_sums(inputs, setting)
+    log_scale = inputs.q.new_empty(inputs.q.shape[:3])
+    scratch, masks = walk.scratch(inputs.q), Masks(walk, inputs.q)
+    lowest = torch.finfo(inputs.q.dtype).min / 2
+    for group in walk.groups():
+        for queries in walk.query_blocks():
+            q = inputs.rows_of(inputs.q, group, queries)
+            total = q.new_zeros(group.count, q.shape[1], inputs.v.shape[-1])
+            mass = q.new_zeros(group.count, q.shape[1], 1)
+            largest = q.new_full((group.count, q.shape[1], 1), lowest)
+            for keys in walk.key_blocks(group, queries):
+                x = _logarithms(inputs, setting, scratch, masks, group, queries, keys, q)
+                newest = torch.maximum(largest, x.amax(-1, keepdim=True))
+                weights = x.sub_(newest).exp_()
+                fade = torch.exp(largest - newest)
+                total.mul_(fade).baddbmm_(weights, inputs.v[group.heads, keys])
+                if row_sum is not None:
+                    mass.mul_(fade).add_(weights.sum(-1, keepdim=True))
+                largest = newest
+            size = queries.stop - queries.start
+            numerator[group.heads, :, queries] = total.unflatten(1, (-1, size))
+            # A row that saw no key has nothing to scale.
+            log_scale[group.heads, :, queries] = torch.where(largest > lowest, largest, 0).view(group.count, -1, size)
+            if row_sum is not None:
+                row_sum[group.heads, :, queries] = mass.view(group.count, -1, size)
+    return numerator, row_sum, log_scale
+
+
+def _logarithms(
+    inputs: _Inputs,
+    setting: _Setting,
+    scratch: Scratch,
+    masks: Masks,
+    group: Group,
+    queries: slice,
+    keys: slice,
+    q: Tensor,
+) -> Tensor:
+    """log of the weights of a block: the clamped score, the decay and the mask."""
+    x = _dots(inputs, scratch, group, keys, q)
+    return _finish_logarithms(inputs, setting, masks, group, queries, keys, x)
+
+
+def _dots(inputs: _Inputs, scratch: Scratch, group: Group, keys: slice, q: Tensor) -> Tensor:
+    x = scratch.block("x", group.count, q.shape[1], keys.stop - keys.start)
+    return torch.bmm(q, inputs.k[group.heads, keys].transpose(1, 2), out=x)
+
+
+def _finish_logarithms(
+    inputs: _Inputs, setting: _Setting, masks: Masks, group: Group, queries: slice, keys: slice, x: Tensor
+) -> Tensor:
+    _clamp_(x, setting.score.clamp)
+    decay = inputs.log_decay(group, queries, keys, setting.walk.past)
+    if decay is not None:
+        x.add_(decay[0]).sub_(decay[1])
+    masks.add(masks.of(group, queries, keys), x, queries)
+    return x
+
+
+def _polynomial_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Tensor | None, None]:
+    walk = setting.walk
+    numerator, row_sum = _empty_sums(inputs, setting)
+    scratch, masks = walk.scratch(inputs.q), Masks(walk, inputs.q)
+    for group in walk.groups():
+        for queries in walk.query_blocks():
+            q = inputs.rows_of(inputs.q, group, queries)
+            total = q.new_zeros(group.count, q.shape[1], inputs.v.shape[-1])
+            mass = q.new_zeros(group.count, q.shape[1])
+            for keys in walk.key_blocks(group, queries):
+                x = _clamp_(_dots(inputs, scratch, group, keys, q), setting.score.clamp)
+                weights = _polynomial(inputs, setting, scores.value, group, queries, x)
+                _fade_(inputs, setting, masks, group, queries, keys, weights)
+                total.baddbmm_(weights, inputs.v[group.heads, keys])
+                if row_sum is not None:
+                    mass.add_(weights.sum(-1))
+            size = queries.stop - queries.start
+            numerator[group.heads, :, queries] = total.unflatten(1, (-1, size))
+            if row_sum is not None:
+                row_sum[group.heads, :, queries] = mass.unflatten(1, (-1, size))
+    return numerator, row_sum, None
+
+
+def _polynomial(inputs: _Inputs, setting: _Setting, function, group: Group, queries: slice, x: Tensor) -> Tensor:
+    assert isinstance(setting.score, Polynomial)
+    rows = None if inputs.rows is None else inputs.rows_of(inputs.rows, group, queries)
+    return function(setting.score, x, rows)
+
+
+def _fade_(
+    inputs: _Inputs,
+    setting: _Setting,
+    masks: Masks,
+    group: Group,
+    queries: slice,
+    keys: slice,
+    *blocks: Tensor,
+) -> None:
+    """Multiply blocks of a polynomial's weights by decay and mask, in place."""
+    mask = masks.of(group, queries, keys)
+    decay = inputs.log_decay(group, queries, keys, setting.walk.past)
+    if mask is None and decay is None:
+        return
+    logarithm = torch.zeros_like(blocks[0]) if decay is None else decay[0] - decay[1]
+    masks.add(mask, logarithm, queries)
+    factor = logarithm.exp_()
+    for block in blocks:
+        block.mul_(factor)
+
+
+class _Gradients:
+    """The gradients in the making, and those that came from above."""
+
+    def __init__(self, inputs: _Inputs, d_numerator: Tensor, d_row_sum: Tensor | None) -> None:
+        self.q = torch.empty_like(inputs.q)
+        self.k = torch.zeros_like(inputs.k)
+        self.v = torch.zeros_like(inputs.v)
+        self.d_numerator = d_numerator
+        self.d_row_sum = d_row_sum
+        # Σ_i w_ij dr_i: the gradient of the value column of ones; only the decay asks for it.
+        needs_ones = inputs.decay is not None and d_row_sum is not None
+        self.ones = torch.zeros_like(inputs.k[..., 0]) if needs_ones else None
+
+    def of_decay(self, inputs: _Inputs, numerator: Tensor, row_sum: Tensor | None, past: int) -> Tensor:
+        """The gradient of the running log decay."""
+        assert inputs.decay is not None
+        at_query = (self.d_numerator.double() * numerator).sum(-1)
+        at_key = (self.v.double() * inputs.v).sum(-1)
+        if self.d_row_sum is not None and row_sum is not None and self.ones is not None:
+            at_query += self.d_row_sum.double() * row_sum
+            at_key += self.ones
+        grad = -at_key
+        grad[:, past:] += at_query.sum(1)
+        return grad.to(inputs.decay.dtype)
+
+
+def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None, setting: _Setting) -> None:
+    walk = setting.walk
+    scratch, masks = walk.scratch(inputs.q), Masks(walk, inputs.q)
+    for group in walk.groups():
+        for queries in walk.query_blocks():
+            q = inputs.rows_of(inputs.q, group, queries)
+            dy = inputs.rows_of(grads.d_numerator, group, queries)
+            dr = None if grads.d_row_sum is None else inputs.rows_of(grads.d_row_sum[..., None], group, queries)
+            scale = None if log_scale is None else inputs.rows_of(log_scale[..., None], group, queries)
+            dq = torch.zeros_like(q)
+            for keys in walk.key_blocks(group, queries):
+                k, v = inputs.k[group.heads, keys], inputs.v[group.heads, keys]
+                x = _dots(inputs, scratch, group, keys, q)
+                dw = torch.bmm(dy, v.transpose(1, 2), out=scratch.block("dw", *x.shape))
+                if dr is not None:
+                    dw.add_(dr)
+                if setting.score.clamp is not None:
+                    _zero_above_(dw, x, setting.score.clamp)
+                if scale is not None:
+                    x = _finish_logarithms(inputs, setting, masks, group, queries, keys, x)
+                    weights = slopes = x.sub_(scale).exp_()
+                else:
+                    _clamp_(x, setting.score.clamp)
+                    weights = _polynomial(inputs, setting, scores.value, group, queries, x)
+                    slopes = _polynomial(inputs, setting, scores.slope, group, queries, x)
+                    _fade_(inputs, setting, masks, group, queries, keys, weights, slopes)
+                grads.v[group.heads, keys].baddbmm_(weights.transpose(1, 2), dy)
+                if grads.ones is not None and dr is not None:
+                    grads.ones[group.heads, keys] += torch.bmm(weights.transpose(1, 2), dr)[..., 0]
+                dx = dw.mul_(slopes)
+                dq.baddbmm_(dx, k)
+                grads.k[group.heads, keys].baddbmm_(dx.transpose(1, 2), q)
+            grads.q[group.heads, :, queries] = dq.unflatten(1, (-1, queries.stop - queries.start))

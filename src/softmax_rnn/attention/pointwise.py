@@ -1,0 +1,288 @@
+"""What happens before and after the contraction, position by position: gates, lengths, normalisers, norms."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import singledispatch
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from softmax_rnn.attention.algebra import can_be_negative
+from softmax_rnn.attention.contraction import Sums
+from softmax_rnn.attention.features import feature_map, unit
+from softmax_rnn.attention.spec import (
+    AttentionSpec,
+    CumulativeGate,
+    L2Norm,
+    LayerNorm,
+    LearnedLength,
+    Length,
+    Normaliser,
+    OutputNorm,
+    Polynomial,
+    RMSNorm,
+    RowSum,
+)
+from softmax_rnn.errors import InputError
+
+SMALLEST_LOG_DECAY = -1e4
+"""A log decay below this is exp(…) = 0 in every dtype, and −inf would make −inf + inf of the running sum."""
+
+
+class NonPositiveWarning(UserWarning):
+    """Row sums that are 0 or negative: the output of those rows means nothing."""
+
+
+class NonPositiveError(InputError):
+    """The same, for those who asked for an error."""
+
+
+class OnNonPositive(StrEnum):
+    """What to do about row sums that are not positive."""
+
+    WARN = "warn"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class Extras:
+    """The tensors that a spec may need beside q, k and v, in the dtype of the computation."""
+
+    input_gate: Float[Tensor, "B H T"] | None = None
+    output_gate: Float[Tensor, "B H T"] | None = None
+    forget_gate: Float[Tensor, "B H T"] | None = None
+    norm_weight: Float[Tensor, " E"] | None = None
+    norm_bias: Float[Tensor, " E"] | None = None
+    length_exponent: Float[Tensor, " H"] | None = None
+
+
+def features(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """φ(q) · scale and φ(k)."""
+    if spec.feature_map is not None:
+        q, k = feature_map(spec.feature_map, q), feature_map(spec.feature_map, k)
+    scale = spec.score.scale
+    return q * (scale if scale is not None else q.shape[-1] ** -0.5), k
+
+
+def values(
+    spec: AttentionSpec,
+    v: Float[Tensor, "B K T E"],
+    extras: Extras,
+    lengths: Float[Tensor, "B T"],
+    heads: int,
+) -> Float[Tensor, "B K T E"]:
+    """The values as they enter the sum: gated, divided by the key's own length. Heads grow to H where they differ."""
+    factor = None
+    if extras.input_gate is not None:
+        factor = extras.input_gate
+    if isinstance(spec.normaliser, LearnedLength) and spec.normaliser.by_key:
+        by_key = _length_power(lengths, extras)
+        factor = by_key if factor is None else factor * by_key
+    if factor is None:
+        return v
+    return v.repeat_interleave(heads // v.shape[1], dim=1) * factor[..., None]
+
+
+def keys_differ_by_head(spec: AttentionSpec) -> bool:
+    """Whether query heads that share a key head need states of their own."""
+    by_key = isinstance(spec.normaliser, LearnedLength) and spec.normaliser.by_key
+    return spec.input_gate is not None or spec.forget_gate is not None or by_key
+
+
+def running_decay(log_decay: Float[Tensor, "B H T"], key_mask: Bool[Tensor, "B T"] | None) -> Float[Tensor, "B H T"]:
+    """c_i = Σ_{r≤i} log decay_r over real positions, in float64 so that differences keep their digits."""
+    steps = log_decay.double().clamp(min=SMALLEST_LOG_DECAY)
+    if key_mask is not None:
+        steps = steps.masked_fill(~key_mask[:, None], 0.0)
+    return steps.cumsum(-1)
+
+
+def _length_power(lengths: Float[Tensor, "B T"], extras: Extras) -> Float[Tensor, "B H T"]:
+    """n^(−σ(c)), and 1 where nothing is seen."""
+    assert extras.length_exponent is not None
+    exponent = torch.sigmoid(extras.length_exponent)[None, :, None]
+    return torch.exp(-exponent * torch.log(lengths.clamp(min=1))[:, None])
+
+
+@dataclass(frozen=True)
+class Output:
+    """A row in the making: y · e^log_scale."""
+
+    y: Float[Tensor, "B H T E"]
+    log_scale: Float[Tensor, "B H T"] | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a normaliser may look at."""
+
+    spec: AttentionSpec
+    row_sum: Float[Tensor, "B H T"] | None
+    lengths: Float[Tensor, "B T"]
+    gate_mass: Float[Tensor, "B H T"] | None
+    """log Σ_{r≤i} exp(output_gate_r), for the cumulative gate."""
+    extras: Extras
+    nonpositive: OnNonPositive
+
+
+def epilogue(sums: Sums, rows: Rows, output_gate: Float[Tensor, "B H T"] | None) -> Float[Tensor, "B H T E"]:
+    """Numerator and row sum → normaliser → output gate → output norm → output gate; 0 where nothing was seen."""
+    spec = rows.spec
+    output = Output(sums.numerator, sums.log_scale)
+    if spec.normaliser is not None and not (sums.normalised and isinstance(spec.normaliser, RowSum)):
+        output = normalise(spec.normaliser, output, rows)
+    gate = spec.output_gate
+    if gate is not None and not gate.after_norm:
+        assert output_gate is not None
+        output = Output(output.y * output_gate[..., None], output.log_scale)
+    if spec.output_norm is not None:
+        y = norm(spec.output_norm, output, rows.extras)
+    else:
+        y = output.y if output.log_scale is None else _scale_up(output.y, output.log_scale)
+    if gate is not None and gate.after_norm:
+        assert output_gate is not None
+        y = y * output_gate[..., None]
+    return torch.where((rows.lengths > 0)[:, None, :, None], y, 0)
+
+
+def _scale_up(y: Tensor, log_scale: Tensor) -> Tensor:
+    # In two halves, each inside the number range: 0 stays 0 (0 · inf would not), what overflows becomes inf.
+    half = torch.exp((log_scale / 2).clamp(max=math.log(torch.finfo(y.dtype).max) - 1))[..., None]
+    return y * half * half
+
+
+def _reduced(number: float, log_scale: Tensor | None, factor: float, like: Tensor) -> Tensor:
+    """number · e^(−factor · log_scale): a constant of the formula in the units of a scaled row."""
+    if log_scale is None:
+        return like.new_tensor(number)
+    return number * torch.exp((-factor * log_scale).clamp(max=0.9 * math.log(torch.finfo(like.dtype).max)))
+
+
+@singledispatch
+def normalise(part: Normaliser, output: Output, rows: Rows) -> Output:
+    """The numerator divided by the normaliser; a new part registers its function here."""
+    raise TypeError(f"no function is registered for the normaliser {part.kind}")
+
+
+@normalise.register
+def _(part: RowSum, output: Output, rows: Rows) -> Output:
+    assert rows.row_sum is not None
+    total = rows.row_sum
+    if part.eps:
+        total = total + _reduced(part.eps, output.log_scale, 1.0, total)
+    if part.minimum is not None:
+        total = torch.maximum(total, _reduced(part.minimum, output.log_scale, 1.0, total))
+    if isinstance(rows.spec.score, Polynomial) and part.minimum is None:
+        _report_nonpositive(total, rows)
+    if part.detach:
+        total = total.detach()
+    return Output(output.y / torch.where(total == 0, 1, total)[..., None], None)
+
+
+def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
+    bad = int(((total.detach() <= 0) & (rows.lengths > 0)[:, None]).sum())
+    if not bad:
+        return
+    why = "weights of this score can be negative" if can_be_negative(rows.spec) else "all weights of the row are 0"
+    text = f"{bad} of {total.numel()} row sums are not positive ({why}): the outputs of these rows are not averages"
+    if rows.nonpositive is OnNonPositive.ERROR:
+        raise NonPositiveError(text)
+    warnings.warn(text, NonPositiveWarning, stacklevel=6)
+
+
+@normalise.register
+def _(part: Length, output: Output, rows: Rows) -> Output:
+    return Output(output.y / rows.lengths.clamp(min=1)[:, None, :, None], output.log_scale)
+
+
+@normalise.register
+def _(part: LearnedLength, output: Output, rows: Rows) -> Output:
+    if part.by_key:
+        return output  # done on the values
+    return Output(output.y * _length_power(rows.lengths, rows.extras)[..., None], output.log_scale)
+
+
+@normalise.register
+def _(part: CumulativeGate, output: Output, rows: Rows) -> Output:
+    assert rows.gate_mass is not None
+    mass = rows.gate_mass
+    if part.minimum is not None:
+        mass = mass.clamp(min=math.log(part.minimum))
+    y = output.y
+    if part.times_length:
+        y = y / rows.lengths.clamp(min=1)[:, None, :, None]
+    return Output(y, -mass if output.log_scale is None else output.log_scale - mass)
+
+
+@singledispatch
+def norm(part: OutputNorm, output: Output, extras: Extras) -> Tensor:
+    """The norm of y · e^log_scale; a new part registers its function here."""
+    raise TypeError(f"no function is registered for the norm {part.kind}")
+
+
+@norm.register
+def _(part: L2Norm, output: Output, extras: Extras) -> Tensor:
+    y = unit(output.y)
+    return y * y.shape[-1] if part.times_dim else y
+
+
+@norm.register
+def _(part: RMSNorm, output: Output, extras: Extras) -> Tensor:
+    return _over_root_mean_square(output, part.eps) * _or_one(extras.norm_weight)
+
+
+@norm.register
+def _(part: LayerNorm, output: Output, extras: Extras) -> Tensor:
+    centred = output.y - output.y.mean(-1, keepdim=True)
+    y = _over_root_mean_square(Output(centred, output.log_scale), part.eps) * _or_one(extras.norm_weight)
+    return y if extras.norm_bias is None else y + extras.norm_bias
+
+
+def _or_one(weight: Tensor | None) -> Tensor | float:
+    return 1.0 if weight is None else weight
+
+
+def _over_root_mean_square(output: Output, eps: float) -> Tensor:
+    """y / √(mean y² + eps) of the true y = output.y · e^log_scale, without squares that leave the number range."""
+    largest = output.y.detach().abs().amax(-1, keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp(min=-120).to(output.y.dtype)
+    y = output.y * torch.where(largest > 0, torch.exp2(-exponent), 1)
+    log_scale = exponent[..., 0] * math.log(2)
+    if output.log_scale is not None:
+        log_scale = log_scale + output.log_scale
+    log_scale = torch.where(largest[..., 0] > 0, log_scale, 0)
+    return y * torch.rsqrt(y.square().mean(-1, keepdim=True) + _reduced(eps, log_scale, 2.0, y)[..., None])
+
+
+def gate_mass(
+    gate: Float[Tensor, "B H T"],
+    key_mask: Bool[Tensor, "B T"] | None,
+    first_key: Tensor | None,
+    before: Float[Tensor, "B H"] | None,
+) -> Float[Tensor, "B H T"]:
+    """log Σ_{r seen by i} exp(gate_r), continued from the value of the past."""
+    if key_mask is not None:
+        gate = gate.masked_fill(~key_mask[:, None], torch.finfo(gate.dtype).min)
+    if first_key is not None:
+        return _segmented_logcumsumexp(gate, first_key)
+    if before is None:
+        return torch.logcumsumexp(gate, dim=-1)
+    return torch.logcumsumexp(torch.cat([before[..., None], gate], dim=-1), dim=-1)[..., 1:]
+
+
+def _segmented_logcumsumexp(x: Float[Tensor, "B H T"], first_key: Tensor) -> Float[Tensor, "B H T"]:
+    """The running log-sum-exp that starts anew at each segment, by doubling: after step s it spans 2^s positions."""
+    time = x.shape[-1]
+    position = torch.arange(time, device=x.device)
+    reach = 1
+    while reach < time:
+        earlier = torch.nn.functional.pad(x[..., :-reach], (reach, 0))
+        inside = (position - reach >= first_key)[:, None]
+        x = torch.where(inside, torch.logaddexp(x, torch.where(inside, earlier, 0)), x)
+        reach *= 2
+    return x

@@ -1,0 +1,118 @@
+"""What decoding carries from step to step: values that go in and come out, nothing is kept anywhere.
+
+A polynomial score has a state of fixed size, one matrix a head with the hidden states H^(n) of its orders below
+each other. Exp and clamped scores have none: theirs is the growing list of keys and values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
+from softmax_rnn.attention.pointwise import keys_differ_by_head
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial, RowSum
+
+
+@dataclass(frozen=True)
+class State:
+    """What both kinds of state know: how many keys were seen, and the mass of a cumulative gate."""
+
+    grows: ClassVar[bool]
+    lengths: Int[Tensor, " B"]
+    gate_mass: Float[Tensor, "B H"] | None
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the state."""
+        return sum(x.numel() * x.element_size() for x in self.tensors.values())
+
+    def select(self, rows: Int[Tensor, " N"]) -> State:
+        """The state of some rows of the batch, in that order and as often as asked: what beam search does."""
+        return replace(self, **{name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()})
+
+
+@dataclass(frozen=True)
+class GrowingState(State):
+    """Keys (after the feature map) and values (after the input gate) of all positions so far."""
+
+    grows: ClassVar[bool] = True
+    keys: Float[Tensor, "B K T D"]
+    values: Float[Tensor, "B K T E"]
+    decay: Float[Tensor, "B K T"] | None
+    key_mask: Bool[Tensor, "B T"] | None
+
+    @property
+    def time(self) -> int:
+        """Positions so far, padding included."""
+        return self.keys.shape[2]
+
+
+@dataclass(frozen=True)
+class FixedState(State):
+    """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, and the largest |k| so far."""
+
+    grows: ClassVar[bool] = False
+    matrix: Float[Tensor, "B K F U"]
+    key_norm: Float[Tensor, "B K"]
+
+    def order(self, score: Polynomial, key_dim: int, n: int) -> Float[Tensor, "B K M U"]:
+        """H^(n): the rows of the matrix that belong to order n of the score."""
+        before = sum(n_features(replace_orders(score, m), key_dim) for m in score.orders if m < n)
+        return self.matrix[:, :, before : before + n_features(replace_orders(score, n), key_dim)]
+
+
+def replace_orders(score: Polynomial, n: int) -> Polynomial:
+    """x^n alone."""
+    return replace(score, coefficients=(0.0,) * n + (1.0,))
+
+
+def init_state(
+    spec: AttentionSpec,
+    *,
+    batch: int,
+    heads: int,
+    key_dim: int,
+    value_dim: int | None = None,
+    kv_heads: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str | None = None,
+) -> State:
+    """The state before the first token.
+
+    >>> from softmax_rnn.attention.variants import VARIANTS
+    >>> init_state(VARIANTS["taylor_2"], batch=1, heads=2, key_dim=4).matrix.shape    # C(6, 2) = 15 features
+    torch.Size([1, 2, 15, 5])
+    """
+    value_dim = key_dim if value_dim is None else value_dim
+    shared = heads if keys_differ_by_head(spec) else (kv_heads or heads)
+    wide = dtype if dtype == torch.float64 else torch.float32
+
+    def zeros(*shape: int, kind: torch.dtype = wide) -> Tensor:
+        return torch.zeros(*shape, dtype=kind, device=device)
+
+    lengths = zeros(batch, kind=torch.int64)
+    mass = None
+    if isinstance(spec.normaliser, CumulativeGate):
+        mass = torch.full((batch, heads), torch.finfo(wide).min, dtype=wide, device=device)
+    score = fixed_state_score(spec, key_dim)
+    if score is not None:
+        width = value_dim + isinstance(spec.normaliser, RowSum)
+        kind = torch.float64 if needs_wide_state(score) else wide
+        matrix = zeros(batch, shared, n_features(score, key_dim), width, kind=kind)
+        return FixedState(lengths, mass, matrix, zeros(batch, shared))
+    decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
+    # The keys have the heads they were given; only values are gated head by head.
+    return GrowingState(
+        lengths, mass, zeros(batch, shared, 0, key_dim), zeros(batch, shared, 0, value_dim), decay, None
+    )

@@ -1,0 +1,107 @@
+"""Which keys a query sees: causal order, padding and packed documents.
+
+Position i sees key j when j ≤ i, key j is real (``key_mask``) and both stand in the same segment
+(``segment_ids``). n_i is the number of keys that i sees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Visibility:
+    """The visible keys of each position; None where the causal order is the only rule."""
+
+    key_mask: Bool[Tensor, "B T"] | None = None
+    first_key: Int[Tensor, "B T"] | None = None
+    """The first position of each position's segment."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but the causal order restricts."""
+        return self.key_mask is None and self.first_key is None
+
+    def batches(self, start: int, stop: int) -> Visibility:
+        """The same for some rows of the batch."""
+        if self.is_plain:
+            return self
+        return replace(
+            self,
+            key_mask=None if self.key_mask is None else self.key_mask[start:stop],
+            first_key=None if self.first_key is None else self.first_key[start:stop],
+        )
+
+    def allowed(self, queries: slice, keys: slice, device: torch.device) -> Bool[Tensor, "B Q K"]:
+        """Who sees whom in a block of positions; B is 1 when nothing depends on the batch."""
+        query = torch.arange(queries.start, queries.stop, device=device)
+        key = torch.arange(keys.start, keys.stop, device=device)
+        allowed = (key <= query[:, None])[None]
+        if self.first_key is not None:
+            allowed = allowed & (key >= self.first_key[:, queries, None])
+        if self.key_mask is not None:
+            allowed = allowed & self.key_mask[:, None, keys]
+        return allowed
+
+    def lengths(self, batch: int, time: int, device: torch.device) -> Int[Tensor, "B T"]:
+        """n_i for every position."""
+        real = self.key_mask
+        if real is None:
+            real = torch.ones(batch, time, dtype=torch.bool, device=device)
+        counted = real.cumsum(-1)
+        if self.first_key is None:
+            return counted
+        before = torch.nn.functional.pad(counted, (1, 0))
+        return counted - before.gather(1, self.first_key)
+
+
+def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:
+    """Masks and ids as a `Visibility`; what restricts nothing is left out, so that fast forms can serve."""
+    if key_mask is not None and bool(key_mask.all()):
+        key_mask = None
+    first_key = None
+    if segment_ids is not None and bool((segment_ids[:, 1:] != segment_ids[:, :-1]).any()):
+        position = torch.arange(segment_ids.shape[1], device=segment_ids.device)
+        begins = torch.ones_like(segment_ids, dtype=torch.bool)
+        begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
+        first_key = torch.where(begins, position, 0).cummax(-1).values
+    return Visibility(key_mask, first_key)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of queries of one batch row that see one stretch of keys, in causal order or all of them."""
+
+    row: int
+    queries: slice
+    keys: slice
+    causal: bool
+
+
+def pieces(seen: Visibility, batch: int, time: int) -> list[Piece] | None:
+    """The rows cut into plain attentions, in order; None when a segment has padding between real keys.
+
+    Stretches of queries that see no key are left out.
+    """
+    first = seen.first_key.tolist() if seen.first_key is not None else [[0] * time] * batch
+    real = seen.key_mask.tolist() if seen.key_mask is not None else [[True] * time] * batch
+    found: list[Piece] = []
+    for row in range(batch):
+        starts = sorted(set(first[row]))
+        for start, stop in zip(starts, [*starts[1:], time], strict=True):
+            inside = real[row][start:stop]
+            count = sum(inside)
+            if not count:
+                continue
+            begin = start + inside.index(True)
+            end = begin + count
+            if not all(real[row][begin:end]):
+                return None
+            found.append(Piece(row, slice(begin, end), slice(begin, end), causal=True))
+            if end < stop:
+                found.append(Piece(row, slice(end, stop), slice(begin, end), causal=False))
+    return found

@@ -1,0 +1,224 @@
+"""The literal truth: every attention variant written from its formula, one query i and one key j at a time.
+
+Read `ORACLE` beside the formula table. Nothing is fast or stabilised (no row maximum is subtracted):
+run it in float64 with moderate scores. Gradients come from autograd. The package is never imported.
+
+    ORACLE["softmax"](q, k, v); taylor(order=2)(q, k, v); power(p=2, feature_map=relu)(q, k, v, forget_gate=g)
+
+Every variant takes q, k, v and the tensors below by name, and returns (B, H, T, E). It ignores a tensor that
+its formula does not mention.
+
+    q (B, H, T, D), k (B, Hkv, T, D), v (B, Hkv, T, E)   rotated; query head h reads kv head h // (H / Hkv)
+    input_gate, output_gate (B, H, T)   gⁱ, gᵒ after the sigmoid; the two cumulative variants take g raw
+    forget_gate (B, H, T)               log decay of each step
+    norm_weight, norm_bias (E)          absent: 1 and 0
+    length_exponent (H)                 c, before the sigmoid
+    key_mask (B, T)                     True = real, False = padding
+    segment_ids (B, T)                  i sees j only where the ids are equal
+
+Letters: i query, j key, s = q_i·k_j, d head dimension, n_i number of keys that i sees. In a formula a scalar
+is (H, 1) and a vector (H, E): all heads of one sequence at once. Every Σ runs over the keys that i sees;
+a row that sees no key is exactly 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import torch
+from torch import Tensor
+
+
+class Row:
+    """The letters of one query i of one sequence x; the letters of a key take its j."""
+
+    def __init__(self, x: SimpleNamespace, i: int):
+        self.x, self.i = x, i
+        self.keys = [j for j in range(len(x.real)) if self.visible(j)]
+        self.n = len(self.keys)  # n_i
+
+    def visible(self, j: int) -> bool:
+        return j <= self.i and bool(self.x.segment[j] == self.x.segment[self.i]) and bool(self.x.real[j])
+
+    q = property(lambda r: r.x.q[:, r.i])  # q_i
+    d = property(lambda r: r.x.q.shape[-1])
+    out_gate = property(lambda r: r.x.output_gate[:, r.i, None])  # gᵒ_i
+    exponent = property(lambda r: torch.sigmoid(r.x.length_exponent)[:, None])  # σ(c)
+
+    def k(self, j: int) -> Tensor:
+        return self.x.k[:, j]
+
+    def v(self, j: int) -> Tensor:
+        return self.x.v[:, j]
+
+    def in_gate(self, j: int) -> Tensor:  # gⁱ_j
+        return self.x.input_gate[:, j, None]
+
+
+Weight = Callable[[Row, int], Tensor]  # w_ij
+Map = Callable[[Tensor], Tensor]  # of one vector
+
+
+# ---- Maps of a vector
+def identity(y: Tensor) -> Tensor:
+    return y
+
+
+def relu(y: Tensor) -> Tensor:
+    return torch.where(y > 0, y, 0.0)
+
+
+def elu1(y: Tensor) -> Tensor:  # elu + 1
+    return torch.where(y > 0, y + 1, torch.exp(y.clamp(max=0)))
+
+
+def l2(y: Tensor) -> Tensor:  # y / |y|, and 0 for a zero vector
+    square = (y * y).sum(-1, keepdim=True)
+    return torch.where(square > 0, y / torch.where(square > 0, square, 1.0).sqrt(), 0.0)
+
+
+def rms(r: Row, y: Tensor) -> Tensor:
+    return y / ((y**2).mean(-1, keepdim=True) + 1.1920929e-07).sqrt() * r.x.norm_weight
+
+
+def ln(r: Row, y: Tensor) -> Tensor:
+    y = y - y.mean(-1, keepdim=True)
+    return y / ((y**2).mean(-1, keepdim=True) + 1e-5).sqrt() * r.x.norm_weight + r.x.norm_bias
+
+
+# ---- Weights w_ij
+def dot(phi: Map = identity) -> Weight:  # φ(q_i)·φ(k_j)
+    return lambda r, j: (phi(r.q) * phi(r.k(j))).sum(-1, keepdim=True)
+
+
+def scaled(phi: Map = identity) -> Weight:  # φ(q_i)·φ(k_j)/√d
+    return lambda r, j: dot(phi)(r, j) / math.sqrt(r.d)
+
+
+def exp(r: Row, j: int) -> Tensor:  # E
+    return torch.exp(scaled()(r, j))
+
+
+def exp5(r: Row, j: int) -> Tensor:  # E5
+    return torch.exp(scaled()(r, j).clamp(max=5))
+
+
+def relu5(r: Row, j: int) -> Tensor:  # min(relu(q)·relu(k)/√d, 5)
+    return scaled(relu)(r, j).clamp(max=5)
+
+
+def power_weight(p: int, phi: Map) -> Weight:  # (φ(q)·φ(k)/√d)^p
+    return lambda r, j: scaled(phi)(r, j) ** p
+
+
+def taylor_weight(order: int, phi: Map) -> Weight:  # Σ_{n≤order} (φ(q)·φ(k)/√d)^n / n!
+    return lambda r, j: sum(power_weight(n, phi)(r, j) / float(math.factorial(n)) for n in range(order + 1))
+
+
+def decay(r: Row, j: int) -> Tensor:  # exp(Σ_{j<t≤i} log decay of t); padding does not decay
+    steps = [r.x.forget_gate[:, t, None] for t in range(j + 1, r.i + 1) if r.x.real[t]]
+    return torch.exp(sum(steps, torch.zeros_like(r.v(j)[:, :1])))
+
+
+# ---- Sums over the keys that i sees
+def sum_v(r: Row, w: Weight) -> Tensor:  # Σ w v
+    return sum(w(r, j) * r.v(j) for j in r.keys)
+
+
+def sum_gv(r: Row, w: Weight) -> Tensor:  # Σ w gⁱ v
+    return sum(w(r, j) * r.in_gate(j) * r.v(j) for j in r.keys)
+
+
+def sum_w(r: Row, w: Weight) -> Tensor:  # Σ w
+    return sum(w(r, j) for j in r.keys)
+
+
+def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of the output gate
+    return sum(torch.exp(r.x.output_gate[:, t, None]) for t in r.keys)
+
+
+# ---- From the formula of one row to a function of tensors
+def f(formula: Callable[[Row], Tensor]) -> Callable[..., Tensor]:
+    def attention(
+        q, k, v, *, input_gate=None, output_gate=None, forget_gate=None, norm_weight=None, norm_bias=None,
+        length_exponent=None, key_mask=None, segment_ids=None,
+    ):  # fmt: skip
+        (batch, heads, length, _), group = q.shape, q.shape[1] // k.shape[1]
+        k, v = (torch.stack([y[:, h // group] for h in range(heads)], dim=1) for y in (k, v))
+        ones = torch.ones(batch, length, dtype=torch.bool)
+        real, segment = ones if key_mask is None else key_mask, ones if segment_ids is None else segment_ids
+        batched = {"q": q, "k": k, "v": v, "real": real, "segment": segment}
+        batched |= {"input_gate": input_gate, "output_gate": output_gate, "forget_gate": forget_gate}
+        out = []
+        for b in range(batch):
+            x = SimpleNamespace(**{name: None if y is None else y[b] for name, y in batched.items()})
+            x.length_exponent = length_exponent
+            x.norm_weight = 1.0 if norm_weight is None else norm_weight
+            x.norm_bias = 0.0 if norm_bias is None else norm_bias
+            rows = [Row(x, i) for i in range(length)]
+            out.append(torch.stack([formula(r) if r.keys else x.v[:, :0].sum(1) for r in rows], dim=1))
+        return torch.stack(out)
+
+    return attention
+
+
+def normalised(weight: Weight) -> Callable[..., Tensor]:  # Σ w v / Σ w; a forget gate, if given, decays w
+    def formula(r: Row) -> Tensor:
+        w = weight if r.x.forget_gate is None else lambda r, j: weight(r, j) * decay(r, j)
+        return sum_v(r, w) / sum_w(r, w)
+
+    return f(formula)
+
+
+def taylor(order: int, feature_map: Map | None = None) -> Callable[..., Tensor]:
+    return normalised(taylor_weight(order, feature_map or identity))
+
+
+def power(p: int, feature_map: Map | None = None) -> Callable[..., Tensor]:
+    return normalised(power_weight(p, feature_map or identity))
+
+
+taylor79, elu_dot, relu_dot, cosine = taylor_weight(79, identity), dot(elu1), dot(relu), dot(l2)
+
+ORACLE: dict[str, Callable[..., Tensor]] = {
+    "softmax": f(lambda r: sum_v(r, exp) / sum_w(r, exp)),
+    "softmax_clamp_denom": f(lambda r: sum_v(r, exp5) / sum_w(r, exp5).clamp(min=1)),
+    "softmax_detach_denom": f(lambda r: sum_v(r, exp5) / sum_w(r, exp5).clamp(min=1).detach()),
+    "softmax_detach_denom_gate": f(lambda r: r.out_gate * sum_v(r, exp5) / (sum_w(r, exp5) + 1e-4).detach()),
+    "softmax_divs": f(lambda r: sum_v(r, exp5) / r.n),
+    "softmax_gate": f(lambda r: r.out_gate * sum_v(r, exp5)),
+    "softmax_divS_gate": f(lambda r: r.out_gate * sum_v(r, exp5) / r.n),
+    "softmax_divS_gatev2": f(lambda r: sum_v(r, lambda r, j: r.out_gate * exp5(r, j) / r.n)),
+    "softmax_divS_norm": f(lambda r: rms(r, sum_v(r, exp5) / r.n)),
+    "softmax_taylor_80terms": f(lambda r: sum_v(r, taylor79) / sum_w(r, taylor79)),
+    "gated_softmax": f(lambda r: ln(r, r.out_gate * sum_gv(r, exp5) / r.n)),
+    "gated_softmax_no_norm": f(lambda r: r.out_gate * sum_gv(r, exp5) / r.n),
+    "gated_softmax_no_in_gate": f(lambda r: ln(r, r.out_gate * sum_v(r, exp5) / r.n)),
+    "gated_softmax_no_out_gate": f(lambda r: ln(r, sum_gv(r, exp5) / r.n)),
+    "gated_softmax_no_out_gate_no_norm": f(lambda r: sum_gv(r, exp5) / r.n),
+    "gated_softmax_no_in_gate_no_norm": f(lambda r: r.out_gate * sum_v(r, exp5) / r.n),
+    "gated_relu_no_in_gate_no_norm": f(lambda r: r.out_gate * sum_v(r, relu5) / r.n),
+    "gated_softmax_no_gate": f(lambda r: ln(r, sum_v(r, exp5) / r.n)),
+    "gated_softmax_no_gate_rmsnorm": f(lambda r: rms(r, sum_v(r, exp5) / r.n)),
+    "gated_softmax_no_gate_rmsnorm_nodivS": f(lambda r: rms(r, sum_v(r, exp5))),
+    "gated_softmax_no_gate_L2norm_nodivS": f(lambda r: l2(sum_v(r, exp5))),
+    "gated_softmax_no_gate_L2norm_nodivS_noclamp": f(lambda r: l2(sum_v(r, exp))),
+    "gated_ReLU_no_gate_L2norm_nodivS_noclamp": f(lambda r: l2(sum_v(r, scaled(relu)))),
+    "gated_softmax_out_gate_L2norm_nodivS_noclamp": f(lambda r: l2(r.out_gate * sum_v(r, exp))),
+    "gated_softmax_post_out_gate_L2norm_nodivS_noclamp": f(lambda r: r.out_gate * l2(sum_v(r, exp))),
+    "gated_softmax_no_gate_no_norm": f(lambda r: sum_v(r, exp5) / r.n),
+    "linear_elu": f(lambda r: sum_v(r, elu_dot) / sum_w(r, elu_dot)),
+    "linear_relu": f(lambda r: sum_v(r, relu_dot) / (sum_w(r, relu_dot) + 1e-8)),
+    "linear_cosine": f(lambda r: sum_v(r, cosine) / r.n**r.exponent),
+    # The other reading: each value divided by its own n_j^σ(c).
+    "linear_cosine_by_key": f(lambda r: sum_v(r, lambda r, j: cosine(r, j) / Row(r.x, j).n ** r.exponent)),
+    # In the reference's code but not documented.
+    "gated_softmax_no_gate_customnorm": f(lambda r: r.x.v.shape[-1] * l2(sum_v(r, exp5) / r.n)),
+    "gated_softmax_cumgate": f(lambda r: sum_v(r, exp5) / exp_gates(r).clamp(min=1)),
+    "cumulative_gated_softmax": f(lambda r: sum_v(r, exp5) / (r.n * exp_gates(r))),
+    "gated_softmax_decay": f(lambda r: ln(r, r.out_gate * sum_gv(r, lambda r, j: exp5(r, j) * decay(r, j)) / r.n)),
+    # Softmax with a forget gate (without one: softmax).
+    "forgetting_transformer": normalised(exp),
+}
