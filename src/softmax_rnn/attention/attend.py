@@ -363,5 +363,13 @@ def _epilogue(call: _Call, sums: Sums, now: _Positions) -> Tensor:
         return None if x is None else x.flatten(1, 2)
 
     wide = Sums(by_head(sums.numerator), by_head(sums.row_sum), by_head(sums.log_scale), sums.normalised)
-    rows = Rows(call.spec, wide.row_sum, now.lengths, now.gate_mass, call.extras, call.nonpositive)
+    rows = Rows(
+        call.spec,
+        wide.row_sum,
+        now.lengths,
+        now.gate_mass,
+        call.extras,
+        call.nonpositive,
+        some_see_nothing=now.seen.key_mask is not None,
+    )
     return pointwise.epilogue(wide, rows, call.extras.output_gate).to(dtype)

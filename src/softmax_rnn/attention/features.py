@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.rownorm import unit
 from softmax_rnn.attention.spec import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu
 
 
@@ -40,20 +41,6 @@ def _(part: Relu, x: Tensor) -> Tensor:
 @feature_map.register
 def _(part: Cosine, x: Tensor) -> Tensor:
     return unit(x)
-
-
-def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
-    """x / |x|, and 0 for x = 0, for vectors of any size: neither squares nor their sum leave the number range.
-
-    >>> [round(x, 6) for x in unit(torch.tensor([3e30, 4e30])).tolist()]
-    [0.6, 0.8]
-    """
-    largest = x.detach().abs().amax(-1, keepdim=True)
-    # A power of two changes no digit, so the result is that of the plain formula wherever it exists.
-    scale = torch.exp2(-torch.frexp(largest).exponent.clamp(min=-120).to(x.dtype))
-    scaled = x * torch.where(largest > 0, scale, 1)
-    square = scaled.square().sum(-1, keepdim=True)
-    return scaled * torch.where(square > 0, square, 1).rsqrt()
 
 
 @cache

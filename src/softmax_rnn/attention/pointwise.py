@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import singledispatch
 
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.contraction import Sums
-from softmax_rnn.attention.features import feature_map, unit
+from softmax_rnn.attention.features import feature_map
+from softmax_rnn.attention.rownorm import in_range, over_root, unit
 from softmax_rnn.attention.spec import (
     AttentionSpec,
     CumulativeGate,
@@ -111,10 +112,30 @@ def _length_power(lengths: Float[Tensor, "B T"], extras: Extras) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Output:
-    """A row in the making: y · e^log_scale."""
+    """A row in the making, y · factor · e^log_scale: what multiplies a whole row is kept apart until the end."""
 
     y: Float[Tensor, "B H T E"]
+    factor: Float[Tensor, "B H T"] | None
     log_scale: Float[Tensor, "B H T"] | None
+
+    def times(self, factor: Float[Tensor, "B H T"]) -> Output:
+        """The row multiplied by one more number."""
+        return replace(self, factor=factor if self.factor is None else self.factor * factor)
+
+    def value(self) -> Float[Tensor, "B H T E"]:
+        """The row itself."""
+        factor = self.factor
+        if self.log_scale is not None:
+            largest = math.log(torch.finfo(self.y.dtype).max) - 1
+            if float(self.log_scale.detach().max()) < largest / 2:
+                scale = torch.exp(self.log_scale)
+                factor = scale if factor is None else factor * scale
+            else:
+                # In two halves, each inside the number range: 0 stays 0 (0 · inf would not), what overflows is inf.
+                half = torch.exp((self.log_scale / 2).clamp(max=largest))[..., None]
+                y = self.y * half * half
+                return y if factor is None else y * factor[..., None]
+        return self.y if factor is None else self.y * factor[..., None]
 
 
 @dataclass(frozen=True)
@@ -128,39 +149,33 @@ class Rows:
     """log Σ_{r≤i} exp(output_gate_r), for the cumulative gate."""
     extras: Extras
     nonpositive: OnNonPositive
+    some_see_nothing: bool
 
 
 def epilogue(sums: Sums, rows: Rows, output_gate: Float[Tensor, "B H T"] | None) -> Float[Tensor, "B H T E"]:
     """Numerator and row sum → normaliser → output gate → output norm → output gate; 0 where nothing was seen."""
     spec = rows.spec
-    output = Output(sums.numerator, sums.log_scale)
+    output = Output(sums.numerator, None, sums.log_scale)
     if spec.normaliser is not None and not (sums.normalised and isinstance(spec.normaliser, RowSum)):
         output = normalise(spec.normaliser, output, rows)
     gate = spec.output_gate
     if gate is not None and not gate.after_norm:
         assert output_gate is not None
-        output = Output(output.y * output_gate[..., None], output.log_scale)
-    if spec.output_norm is not None:
-        y = norm(spec.output_norm, output, rows.extras)
-    else:
-        y = output.y if output.log_scale is None else _scale_up(output.y, output.log_scale)
+        output = output.times(output_gate)
+    y = output.value() if spec.output_norm is None else norm(spec.output_norm, output, rows.extras)
     if gate is not None and gate.after_norm:
         assert output_gate is not None
         y = y * output_gate[..., None]
-    return torch.where((rows.lengths > 0)[:, None, :, None], y, 0)
+    return torch.where((rows.lengths > 0)[:, None, :, None], y, 0) if rows.some_see_nothing else y
 
 
-def _scale_up(y: Tensor, log_scale: Tensor) -> Tensor:
-    # In two halves, each inside the number range: 0 stays 0 (0 · inf would not), what overflows becomes inf.
-    half = torch.exp((log_scale / 2).clamp(max=math.log(torch.finfo(y.dtype).max) - 1))[..., None]
-    return y * half * half
-
-
-def _reduced(number: float, log_scale: Tensor | None, factor: float, like: Tensor) -> Tensor:
-    """number · e^(−factor · log_scale): a constant of the formula in the units of a scaled row."""
-    if log_scale is None:
-        return like.new_tensor(number)
-    return number * torch.exp((-factor * log_scale).clamp(max=0.9 * math.log(torch.finfo(like.dtype).max)))
+def _reduced(number: float, output: Output, power: float) -> Float[Tensor, "B H T"]:
+    """number / (factor · e^log_scale)^power: a constant of the formula in the units of `Output.y`."""
+    value = output.y.new_full((1, 1, 1), number)
+    if output.log_scale is not None:
+        most = 0.9 * math.log(torch.finfo(output.y.dtype).max)
+        value = value * torch.exp((-power * output.log_scale).clamp(max=most))
+    return value
 
 
 @singledispatch
@@ -174,14 +189,14 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
     assert rows.row_sum is not None
     total = rows.row_sum
     if part.eps:
-        total = total + _reduced(part.eps, output.log_scale, 1.0, total)
+        total = total + _reduced(part.eps, output, 1.0)
     if part.minimum is not None:
-        total = torch.maximum(total, _reduced(part.minimum, output.log_scale, 1.0, total))
+        total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
     if isinstance(rows.spec.score, Polynomial) and part.minimum is None:
         _report_nonpositive(total, rows)
     if part.detach:
         total = total.detach()
-    return Output(output.y / torch.where(total == 0, 1, total)[..., None], None)
+    return Output(output.y, 1 / torch.where(total == 0, 1, total), None)
 
 
 def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
@@ -197,14 +212,14 @@ def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
 
 @normalise.register
 def _(part: Length, output: Output, rows: Rows) -> Output:
-    return Output(output.y / rows.lengths.clamp(min=1)[:, None, :, None], output.log_scale)
+    return output.times(1 / rows.lengths.clamp(min=1)[:, None])
 
 
 @normalise.register
 def _(part: LearnedLength, output: Output, rows: Rows) -> Output:
     if part.by_key:
         return output  # done on the values
-    return Output(output.y * _length_power(rows.lengths, rows.extras)[..., None], output.log_scale)
+    return output.times(_length_power(rows.lengths, rows.extras))
 
 
 @normalise.register
@@ -213,10 +228,9 @@ def _(part: CumulativeGate, output: Output, rows: Rows) -> Output:
     mass = rows.gate_mass
     if part.minimum is not None:
         mass = mass.clamp(min=math.log(part.minimum))
-    y = output.y
     if part.times_length:
-        y = y / rows.lengths.clamp(min=1)[:, None, :, None]
-    return Output(y, -mass if output.log_scale is None else output.log_scale - mass)
+        output = output.times(1 / rows.lengths.clamp(min=1)[:, None])
+    return replace(output, log_scale=-mass if output.log_scale is None else output.log_scale - mass)
 
 
 @singledispatch
@@ -228,35 +242,35 @@ def norm(part: OutputNorm, output: Output, extras: Extras) -> Tensor:
 @norm.register
 def _(part: L2Norm, output: Output, extras: Extras) -> Tensor:
     y = unit(output.y)
+    if output.factor is not None:
+        # Of a factor only the sign is left, and a gradient of 0.
+        y = y * torch.sign(output.factor)[..., None]
     return y * y.shape[-1] if part.times_dim else y
 
 
 @norm.register
 def _(part: RMSNorm, output: Output, extras: Extras) -> Tensor:
-    return _over_root_mean_square(output, part.eps) * _or_one(extras.norm_weight)
+    y = _over_root_mean_square(output, part.eps)
+    return y if extras.norm_weight is None else y * extras.norm_weight
 
 
 @norm.register
 def _(part: LayerNorm, output: Output, extras: Extras) -> Tensor:
-    centred = output.y - output.y.mean(-1, keepdim=True)
-    y = _over_root_mean_square(Output(centred, output.log_scale), part.eps) * _or_one(extras.norm_weight)
-    return y if extras.norm_bias is None else y + extras.norm_bias
-
-
-def _or_one(weight: Tensor | None) -> Tensor | float:
-    return 1.0 if weight is None else weight
+    y = _over_root_mean_square(replace(output, y=output.y - output.y.mean(-1, keepdim=True)), part.eps)
+    if extras.norm_weight is None or extras.norm_bias is None:
+        return y
+    return torch.addcmul(extras.norm_bias, y, extras.norm_weight)
 
 
 def _over_root_mean_square(output: Output, eps: float) -> Tensor:
-    """y / √(mean y² + eps) of the true y = output.y · e^log_scale, without squares that leave the number range."""
-    largest = output.y.detach().abs().amax(-1, keepdim=True)
-    exponent = torch.frexp(largest).exponent.clamp(min=-120).to(output.y.dtype)
-    y = output.y * torch.where(largest > 0, torch.exp2(-exponent), 1)
-    log_scale = exponent[..., 0] * math.log(2)
-    if output.log_scale is not None:
-        log_scale = log_scale + output.log_scale
-    log_scale = torch.where(largest[..., 0] > 0, log_scale, 0)
-    return y * torch.rsqrt(y.square().mean(-1, keepdim=True) + _reduced(eps, log_scale, 2.0, y)[..., None])
+    """y / √(mean y² + eps) of the row's true value, without squares that leave the number range."""
+    if output.factor is not None:
+        output = replace(output, y=output.y * output.factor[..., None], factor=None)
+    y, exponent = in_range(output.y)
+    if exponent is not None:
+        shift = exponent * math.log(2)
+        output = Output(y, None, shift if output.log_scale is None else output.log_scale + shift)
+    return over_root(output.y, _reduced(eps, output, 2.0)[..., None], output.y.shape[-1])
 
 
 def gate_mass(

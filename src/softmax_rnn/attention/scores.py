@@ -24,12 +24,14 @@ DIRECT_TAYLOR_ORDER = 6
 
 def horner(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
     """Σ_n coefficients[n] x^n, from the highest order down."""
-    value = torch.full_like(x, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        value.mul_(x)
+    if len(coefficients) == 1:
+        return torch.full_like(x, coefficients[0])
+    value = x * coefficients[-1]
+    for c in reversed(coefficients[1:-1]):
         if c:
             value.add_(c)
-    return value
+        value.mul_(x)
+    return value.add_(coefficients[0]) if coefficients[0] else value
 
 
 def horner_rows(rows: Float[Tensor, "*rows O"], x: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:

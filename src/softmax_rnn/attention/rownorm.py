@@ -1,0 +1,66 @@
+"""Vectors divided by their size, for vectors of any size: no square leaves the number range."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LARGEST = {torch.float32: 1e15, torch.float64: 1e140}
+"""Vectors with entries up to this have squares, and sums of squares, that are floats."""
+SMALLEST = {torch.float32: 1e-15, torch.float64: 1e-140}
+"""Vectors at least this long have squares with all their digits."""
+
+
+class _OverRoot(torch.autograd.Function):
+    """Few passes forward and backward; autograd would keep and read three times as much."""
+
+    @staticmethod
+    def forward(ctx, y: Tensor, eps: Tensor, count: int) -> Tensor:
+        square = torch.linalg.vector_norm(y, dim=-1, keepdim=True).square_().div_(count).add(eps)
+        inverse = torch.where(square > 0, square.rsqrt(), 0)
+        out = y * inverse
+        ctx.save_for_backward(out, inverse)
+        ctx.count, ctx.eps_shape = count, eps.shape
+        return out
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        out, inverse = ctx.saved_tensors
+        along = (grads[0] * out).sum(-1, keepdim=True)
+        d_y = torch.addcmul(grads[0], out, along, value=-1 / ctx.count).mul_(inverse)
+        d_eps = (-0.5 * along * inverse.square()).sum_to_size(ctx.eps_shape)
+        return d_y, d_eps, None
+
+
+def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*batch 1"], count: int) -> Float[Tensor, "*batch E"]:
+    """y / √(|y|²/count + eps), and 0 where that is 0/0."""
+    out = _OverRoot.apply(y, eps, count)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], Float[Tensor, "*batch"] | None]:
+    """y with rows multiplied by powers of two so that squares exist, and the exponents; None if it fits as it is."""
+    low, high = torch.aminmax(y.detach()) if y.numel() else (y.new_zeros(()), y.new_zeros(()))
+    if max(-float(low), float(high)) < LARGEST[y.dtype]:
+        return y, None
+    return _by_powers_of_two(y)
+
+
+def _by_powers_of_two(y: Tensor) -> tuple[Tensor, Tensor]:
+    exponent = torch.frexp(y.detach().abs().amax(-1)).exponent.clamp(min=-120).to(y.dtype)
+    return y * torch.exp2(-exponent)[..., None], exponent
+
+
+def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
+    """x / |x|, and 0 for x = 0.
+
+    >>> [round(number, 6) for number in unit(torch.tensor([3e30, 4e30])).tolist()]
+    [0.6, 0.8]
+    """
+    norms = torch.linalg.vector_norm(x.detach(), dim=-1)
+    low, high = torch.aminmax(norms) if norms.numel() else (norms.new_ones(()), norms.new_ones(()))
+    if not (float(low) > SMALLEST[x.dtype] and float(high) < LARGEST[x.dtype]):
+        x, _ = _by_powers_of_two(x)
+    return over_root(x, x.new_zeros(()), 1)

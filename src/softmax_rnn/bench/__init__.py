@@ -1,0 +1,1 @@
+"""Measured claims: agreement of the forms, speed and memory."""

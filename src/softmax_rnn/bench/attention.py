@@ -1,0 +1,260 @@
+"""The speed and memory of the forms as claims that can fail, each a ratio to a peer in the same run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from softmax_rnn.attention.algebra import can_be_negative
+from softmax_rnn.attention.plan import FORMS, Situation, choose
+from softmax_rnn.attention.pointwise import NonPositiveWarning
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.inputs import random_inputs
+from softmax_rnn.bench.machine import describe
+from softmax_rnn.bench.memory import in_subprocess
+from softmax_rnn.bench.peers import forward, forward_backward, materialised, ours, sdpa
+from softmax_rnn.bench.timing import Times, race
+
+MODEL_DIM = 1024
+NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
+CLAMPED = ("softmax_clamp_denom", "softmax_divS_gate", "gated_softmax", "gated_softmax_decay", "gated_softmax_cumgate")
+LINEAR = ("linear_elu", "linear_relu", "linear_cosine")
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured point: a variant at T positions, its time and that of the platform's softmax in the same run."""
+
+    variant: str
+    time: int
+    key_dim: int
+    backward: bool
+    seconds: float
+    sdpa_seconds: float
+    ratio: float
+    form: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence about speed or memory with its limit and what was measured; None: measured, nothing claimed."""
+
+    text: str
+    measured: float
+    limit: float | None
+    at_most: bool = True
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the measurement is within the limit."""
+        if self.limit is None:
+            return None
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the planner took, what was fastest, and how much slower the planner's form was."""
+
+    variant: str
+    time: int
+    key_dim: int
+    planned: str
+    fastest: str
+    loss: float
+
+
+@dataclass
+class Results:
+    """Everything a run of the bench found."""
+
+    machine: dict[str, Any] = field(default_factory=describe)
+    rows: list[Row] = field(default_factory=list)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"claims": [asdict(claim) | {"holds": claim.holds} for claim in self.claims]}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of the bench: what it is, and the work that adds to the results."""
+
+    title: str
+    work: Callable[[Results], None]
+
+
+def measure(
+    results: Results, variants: tuple[str, ...], time: int, key_dim: int, backward: bool, rounds: int
+) -> dict[str, Row]:
+    """Race variants and SDPA at one length."""
+    heads = MODEL_DIM // key_dim
+    base = random_inputs(VARIANTS["softmax"], time=time, key_dim=key_dim, heads=heads)
+    contestants = {"sdpa": forward_backward(sdpa, base) if backward else forward(lambda: sdpa(base))}
+    for name in variants:
+        spec = VARIANTS[name]
+        tensors = random_inputs(spec, time=time, key_dim=key_dim, heads=heads)
+        run = ours(spec)
+        contestants[name] = (
+            forward_backward(run, tensors) if backward else forward(lambda run=run, tensors=tensors: run(tensors))
+        )
+    times = race(contestants, rounds)
+    rows = {name: _row(times, name, time, key_dim, backward) for name in variants}
+    results.rows.extend(rows.values())
+    return rows
+
+
+def _situation(time: int, key_dim: int, backward: bool) -> Situation:
+    heads = MODEL_DIM // key_dim
+    return Situation(1, heads, heads, time, time, key_dim, key_dim, needs_grad=backward)
+
+
+def _row(times: Times, name: str, time: int, key_dim: int, backward: bool) -> Row:
+    form = choose(VARIANTS[name], _situation(time, key_dim, backward)).form
+    ratio = times.ratio(name, "sdpa")
+    return Row(name, time, key_dim, backward, times.of(name), times.of("sdpa"), ratio, form)
+
+
+def _against_sdpa(variants: tuple[str, ...], time: int, limit: float, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        for name, row in measure(results, variants, time, 64, True, rounds).items():
+            text = f"{name}: training step at T={time}, D=64, in units of SDPA"
+            results.claims.append(Claim(text, row.ratio, limit))
+
+    return Task(f"training step at T={time}: {', '.join(variants)}", work)
+
+
+def _against_materialised(name: str, time: int, limit: float | None, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        spec = VARIANTS[name]
+        tensors = random_inputs(spec, time=time, heads=16)
+        contestants = {
+            "ours": forward_backward(ours(spec), tensors),
+            "materialised": forward_backward(lambda leaves: materialised(spec, leaves), tensors),
+        }
+        faster = race(contestants, rounds).ratio("materialised", "ours")
+        text = f"{name}: training step at T={time}, D=64, times faster than the materialised formula"
+        results.claims.append(Claim(text, faster, limit, at_most=False))
+
+    return Task(f"the materialised formula at T={time}: {name}", work)
+
+
+def _faster_forward(variants: tuple[str, ...], time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        for name, row in measure(results, variants, time, key_dim, False, rounds).items():
+            text = f"{name}: forward at T={time}, D={key_dim}, times faster than SDPA"
+            results.claims.append(Claim(text, 1 / row.ratio, limit, at_most=False))
+
+    return Task(f"forward at T={time}, D={key_dim}: {', '.join(variants)}", work)
+
+
+def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        contestants = {}
+        for time in times:
+            spec = VARIANTS[name]
+            tensors = random_inputs(spec, time=time, heads=16)
+            contestants[str(time)] = forward(lambda spec=spec, tensors=tensors: ours(spec)(tensors))
+        found = race(contestants, rounds)
+        per_token = [found.of(str(time)) / time for time in times]
+        text = f"{name}: time a token from T={times[0]} to {times[-1]}, largest over smallest"
+        results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
+
+    return Task(f"time a token: {name}", work)
+
+
+def _memory(name: str, time: int, limit: float | None) -> Task:
+    def work(results: Results) -> None:
+        found = in_subprocess(variant=name, time=time, key_dim=64, heads=16)
+        results.memory.append({"variant": name, "time": time, "bytes": found})
+        text = f"{name}: extra gigabytes of a training step at T={time}, D=64, 16 heads"
+        results.claims.append(Claim(text, found / GIGABYTE, limit))
+
+    return Task(f"memory at T={time}: {name}", work)
+
+
+def _plan(name: str, time: int, key_dim: int, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        spec, situation = VARIANTS[name], _situation(time, key_dim, True)
+        # A step at a time, and all weights in memory, are out of the question for long inputs.
+        slow = {"recurrent"} | ({"parallel"} if time > 1024 else set())
+        forms = [form for form, row in FORMS.items() if form not in slow and row.refuse(spec, situation) is None]
+        tensors = random_inputs(spec, time=time, key_dim=key_dim, heads=MODEL_DIM // key_dim)
+        times = race({form: forward_backward(ours(spec, form), tensors) for form in forms}, rounds)
+        planned = choose(spec, situation).form
+        fastest = min(forms, key=times.of)
+        loss = times.ratio(planned, fastest)
+        results.choices.append(Choice(name, time, key_dim, planned, fastest, loss))
+
+    return Task(f"plan against measured best: {name} at T={time}, D={key_dim}", work)
+
+
+def quick_tasks() -> Iterator[Task]:
+    """A minute of it: what is fast, what is not, nothing claimed of long inputs."""
+    yield _against_sdpa(("softmax", NORM), 1024, 1.15, 3)
+    yield _against_sdpa(CLAMPED[1:4], 1024, 1.5, 3)
+    yield _against_materialised("gated_softmax", 1024, None, 2)
+    yield _faster_forward((*LINEAR, "taylor_2"), 2048, 32, None, 2)
+    yield _memory("gated_softmax", 2048, None)
+    yield _plan("gated_softmax", 512, 64, 2)
+    yield _plan("taylor_2", 1024, 32, 2)
+
+
+def full_tasks() -> Iterator[Task]:
+    """All claims."""
+    for time, rounds in ((1024, 9), (4096, 5)):
+        yield _against_sdpa(("softmax", NORM), time, 1.15, rounds)
+        yield _against_sdpa(CLAMPED, time, 1.5, rounds)
+    yield _against_materialised("gated_softmax", 4096, 5.0, 1)
+    yield _faster_forward(LINEAR, 16384, 64, 10.0, 3)
+    for name in LINEAR:
+        yield _flat(name, (4096, 8192, 16384, 32768, 65536), 1.25, 3)
+    for time in (1024, 2048, 4096, 8192):
+        yield _faster_forward(("taylor_2",), time, 32, 1.0 if time >= 4096 else None, 3)
+    for time in (4096, 8192, 12288, 16384):
+        yield _faster_forward(("taylor_2",), time, 64, 1.0 if time >= 12288 else None, 3)
+    for time in (4096, 16384):
+        yield _faster_forward(("taylor_4",), time, 16, None, 3)
+    for name in ("softmax", *CLAMPED, "forgetting_transformer", "linear_elu", "taylor_2", "softmax_taylor_80terms"):
+        yield _memory(name, 16384, 1.5)
+    yield _memory("gated_softmax", 4096, None)
+    for name, time, key_dim in PLAN_POINTS:
+        yield _plan(name, time, key_dim, 3)
+
+
+PLAN_POINTS = (
+    ("softmax", 64, 64),
+    ("softmax", 1024, 64),
+    ("gated_softmax", 64, 64),
+    ("gated_softmax", 1024, 64),
+    ("linear_elu", 256, 64),
+    ("linear_elu", 2048, 64),
+    ("taylor_2", 1024, 32),
+    ("taylor_2", 4096, 32),
+    ("taylor_2", 2048, 64),
+    ("taylor_4", 2048, 16),
+)
+
+
+def memory_tasks() -> Iterator[Task]:
+    """The memory claim for every variant of the table: about a quarter of an hour."""
+    for name in VARIANTS:
+        if not can_be_negative(VARIANTS[name]) or VARIANTS[name].polynomial:
+            yield _memory(name, 16384, 1.5)
+
+
+def run(tasks: list[Task], progress: Callable[[str], None] = lambda title: None) -> Results:
+    """All tasks, one after the other; ``progress`` is told each title before its turn."""
+    results = Results()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonPositiveWarning)
+        for task in tasks:
+            progress(task.title)
+            task.work(results)
+    return results

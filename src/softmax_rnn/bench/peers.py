@@ -1,0 +1,81 @@
+"""What the forms are measured against: the platform's softmax kernel and the formula with all weights in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from softmax_rnn.attention import pointwise, scores
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.contraction import Sums
+from softmax_rnn.attention.pointwise import Extras, OnNonPositive, Rows
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.bench.inputs import Tensors
+from softmax_rnn.bench.timing import Work
+
+Function = Callable[[Tensors], Tensor]
+
+
+def sdpa(tensors: Tensors) -> Tensor:
+    """Softmax attention by the platform."""
+    return F.scaled_dot_product_attention(tensors["q"], tensors["k"], tensors["v"], is_causal=True)
+
+
+def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
+    """The formula as one would type it: every weight in memory, a multiplicative mask, no guard against overflow."""
+    extras = Extras(**{name: tensors[name] for name in spec.tensors})
+    time = tensors["q"].shape[2]
+    lengths = torch.arange(1, time + 1, dtype=tensors["q"].dtype)[None]
+    q, k = pointwise.features(spec, tensors["q"], tensors["k"])
+    v = pointwise.values(spec, tensors["v"], extras, lengths, q.shape[1])
+    x = q @ k.mT
+    if spec.score.clamp is not None:
+        x = x.clamp(max=spec.score.clamp)
+    if isinstance(spec.score, Exp):
+        weights = torch.exp(x)
+    else:
+        assert isinstance(spec.score, Polynomial)
+        weights = scores.differentiable_value(spec.score, x)
+    if extras.forget_gate is not None:
+        decay = extras.forget_gate.cumsum(-1)
+        weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
+    weights = weights.tril()
+    row_sum = weights.sum(-1) if isinstance(spec.normaliser, RowSum) else None
+    mass = None
+    if isinstance(spec.normaliser, CumulativeGate) and extras.output_gate is not None:
+        mass = torch.logcumsumexp(extras.output_gate, -1)
+    rows = Rows(spec, row_sum, lengths, mass, extras, OnNonPositive.WARN, some_see_nothing=False)
+    return pointwise.epilogue(Sums(weights @ v, row_sum), rows, extras.output_gate)
+
+
+def forward(function: Work) -> Work:
+    """Only the outputs."""
+
+    def work() -> object:
+        with torch.no_grad():
+            return function()
+
+    return work
+
+
+def forward_backward(function: Function, tensors: Tensors) -> Work:
+    """Outputs and all gradients; the wanted output is the query, any tensor of that shape would do."""
+
+    def work() -> object:
+        leaves = {name: x.detach().requires_grad_() for name, x in tensors.items()}
+        function(leaves).backward(tensors["v"])
+        return leaves["q"].grad
+
+    return work
+
+
+def ours(spec: AttentionSpec, form: str | None = None) -> Function:
+    """`attend` as a function of the tensors."""
+
+    def function(tensors: Tensors) -> Tensor:
+        return attend(spec, **tensors, form=form)
+
+    return function

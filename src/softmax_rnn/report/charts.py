@@ -1,0 +1,60 @@
+"""Altair charts of measured results, and their files: HTML, SVG, PNG and PDF from one chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from softmax_rnn.report.files import write_whole
+
+# Okabe and Ito's palette: distinguishable with the common colour blindnesses.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
+FORMATS = ("html", "svg", "png", "pdf")
+
+
+def bench_chart(results: dict[str, Any]) -> alt.VConcatChart:
+    """Time and memory against T: one line a variant, the platform's softmax among them."""
+    return alt.vconcat(_time_chart(results), _memory_chart(results)).resolve_scale(color="independent")
+
+
+def _time_chart(results: dict[str, Any]) -> alt.Chart | alt.FacetChart:
+    values = []
+    for row in results["rows"]:
+        panel = f"{'training step' if row['backward'] else 'forward'}, D = {row['key_dim']}"
+        values.append({"panel": panel, "variant": row["variant"], "T": row["time"], "seconds": row["seconds"]})
+        values.append({"panel": panel, "variant": "SDPA", "T": row["time"], "seconds": row["sdpa_seconds"]})
+    line = alt.Chart(alt.Data(values=values)).mark_line(point=True)
+    encoded = line.encode(
+        x=alt.X("T:Q", scale=alt.Scale(type="log", base=2), title="positions T"),
+        y=alt.Y("mean(seconds):Q", scale=alt.Scale(type="log"), title="seconds"),
+        color=alt.Color("variant:N", scale=alt.Scale(range=COLOURS), legend=alt.Legend(labelLimit=400)),
+        tooltip=["variant:N", "T:Q", alt.Tooltip("mean(seconds):Q", format=".4f")],
+    )
+    panels = encoded.properties(width=320, height=220).facet(facet=alt.Facet("panel:N", title=None), columns=2)
+    return panels.resolve_scale(x="independent", y="independent").properties(title="Time of attention")
+
+
+def _memory_chart(results: dict[str, Any]) -> alt.Chart:
+    values = [
+        {"variant": row["variant"], "T": f"T = {row['time']}", "GB": row["bytes"] / 1e9} for row in results["memory"]
+    ]
+    bars = alt.Chart(alt.Data(values=values)).mark_bar()
+    return bars.encode(
+        x=alt.X("GB:Q", title="gigabytes above the inputs"),
+        y=alt.Y("variant:N", title=None, axis=alt.Axis(labelLimit=400)),
+        yOffset="T:N",
+        color=alt.Color("T:N", scale=alt.Scale(range=COLOURS), title="positions"),
+        tooltip=["variant:N", "T:N", alt.Tooltip("GB:Q", format=".3f")],
+    ).properties(width=640, title="Peak memory of a training step")
+
+
+def save_chart(chart: Any, folder: Path, name: str, formats: tuple[str, ...] = FORMATS) -> list[Path]:
+    """The chart in every format; the HTML needs no network."""
+
+    def write(path: Path) -> None:
+        options = {"inline": True} if path.suffix == ".html" else {"ppi": 144} if path.suffix == ".png" else {}
+        chart.save(str(path), **options)
+
+    return [write_whole(folder / f"{name}.{ending}", write) for ending in formats]

@@ -1,0 +1,37 @@
+"""Writing results: to a temporary name, then renamed, so that a file is whole or absent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let ``write`` make the file under a temporary name with the same ending, then give it its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_json(path: Path, value: Any) -> Path:
+    """A value as readable JSON; numbers that JSON lacks (inf, nan) become null."""
+    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    return write_whole(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
+
+
+def finite(value: Any) -> Any:
+    """The value with None where a number is not finite."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

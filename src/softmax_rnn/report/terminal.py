@@ -1,0 +1,142 @@
+"""Tables and progress in the terminal; plain lines where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from softmax_rnn.bench.attention import Results
+    from softmax_rnn.bench.verify import Check, OrderCheck
+
+
+def _console(stderr: bool = False) -> Console:
+    """The terminal's own width, and a wide page where there is none."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=160)
+
+
+OUT = _console()
+ERR = _console(stderr=True)
+
+
+@contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error that is told each item before its turn; one line an item when it is no terminal."""
+    if not ERR.is_terminal:
+        done = 0
+
+        def line(item: str) -> None:
+            nonlocal done
+            done += 1
+            ERR.print(f"{title} {done}/{total} {item}", markup=False, highlight=False, soft_wrap=True)
+
+        yield line
+        return
+    columns = (
+        TextColumn(title),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[item]}", markup=False),
+    )
+    with Progress(*columns, console=ERR, transient=True) as bar:
+        task = bar.add_task(title, total=total, item="")
+        started = False
+
+        def advance(item: str) -> None:
+            nonlocal started
+            bar.update(task, advance=int(started), item=item)
+            started = True
+
+        yield advance
+
+
+def print_variants(rows: Sequence[dict[str, Any]], head_dim: int) -> None:
+    """The table of variants."""
+    table = Table(title=f"Variants (state of one head, dimension {head_dim})", show_lines=True)
+    for heading, width in (("name", 34), ("formula", 46), ("parameters", 14), ("state", 11), ("same as", 34)):
+        table.add_column(heading, overflow="fold", max_width=width)
+    for row in rows:
+        numbers = row["state_numbers"]
+        state = f"{numbers:,}" if numbers is not None else f"{2 * head_dim} a token"
+        cells = (row["name"], row["formula"], ", ".join(row["parameters"]), state, ", ".join(row["same_as"]))
+        table.add_row(*cells)
+    OUT.print(table)
+
+
+def print_families(families: Sequence[dict[str, str]]) -> None:
+    """The names that take any number."""
+    table = Table(title="Families: any number for {n}")
+    table.add_column("name")
+    table.add_column("what")
+    for family in families:
+        table.add_row(family["name"], family["note"])
+    OUT.print(table)
+
+
+def _number(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def print_checks(checks: Sequence[Check]) -> None:
+    """One line a variant: the worst error of each form, outputs / gradients; failures in full below."""
+    forms = list(dict.fromkeys(check.form for check in checks))
+    for dtype in dict.fromkeys(check.dtype for check in checks):
+        table = Table(title=f"{dtype}: worst relative error of outputs / gradients against the literal formula")
+        table.add_column("variant", overflow="fold")
+        for form in forms:
+            table.add_column(form, justify="right")
+        found = {(check.variant, check.form): check for check in checks if check.dtype == dtype}
+        for variant in dict.fromkeys(check.variant for check in checks):
+            cells = []
+            for form in forms:
+                check = found.get((variant, form))
+                text = "–" if check is None else f"{_number(check.output_error)} / {_number(check.gradient_error)}"
+                cells.append(text if check is None or check.passed else f"[bold red]{text}[/]")
+            table.add_row(variant, *cells)
+        OUT.print(table)
+    failed = [check for check in checks if not check.passed]
+    OUT.print(f"{len(checks) - len(failed)} of {len(checks)} checks passed")
+    for check in failed:
+        OUT.print(f"[bold red]failed[/] {check.variant}, {check.form}, {check.dtype}")
+
+
+def print_orders(orders: Sequence[OrderCheck]) -> None:
+    """Taylor order against the error."""
+    radius = orders[0].radius if orders else 0.0
+    table = Table(
+        title=f"Taylor order → largest error against softmax, in units of max |v| (scores within ±{radius:.2f})"
+    )
+    for heading in ("order", "measured", "bound"):
+        table.add_column(heading, justify="right")
+    for order in orders:
+        bound = "none" if order.bound == float("inf") else _number(order.bound)
+        table.add_row(str(order.order), _number(order.measured), bound)
+    OUT.print(table)
+
+
+def print_bench(results: Results) -> None:
+    """Claims with their limits, then the planner's choices."""
+    table = Table(title="Measured")
+    for heading, justify in (("what", "left"), ("measured", "right"), ("limit", "right"), ("holds", "left")):
+        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    for claim in results.claims:
+        limit = "" if claim.limit is None else f"{'≤' if claim.at_most else '≥'} {claim.limit:g}"
+        verdict = {True: "[green]yes[/]", False: "[bold red]no[/]", None: ""}[claim.holds]
+        table.add_row(claim.text, f"{claim.measured:.2f}", limit, verdict)
+    OUT.print(table)
+    if results.choices:
+        plans = Table(title="The planner's choice against the fastest form that was measured")
+        for heading in ("variant", "T", "D", "planned", "fastest", "planned / fastest"):
+            plans.add_column(heading, overflow="fold")
+        for choice in results.choices:
+            cells = (choice.variant, choice.time, choice.key_dim, choice.planned, choice.fastest)
+            plans.add_row(*map(str, cells), f"{choice.loss:.2f}")
+        OUT.print(plans)

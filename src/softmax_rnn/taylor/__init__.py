@@ -1,0 +1,1 @@
+"""Taylor orders of exp: how far a truncation is from softmax."""
