@@ -30,7 +30,7 @@ def feature_map(part: FeatureMap, x: Float[Tensor, "*batch D"]) -> Float[Tensor,
 @feature_map.register
 def _(part: EluPlusOne, x: Tensor) -> Tensor:
     # exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not.
-    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
+    return torch.exp(x.clamp(max=0)) + x.relu()
 
 
 @feature_map.register
@@ -51,16 +51,19 @@ def suffix_starts(dim: int, degree: int) -> tuple[int, ...]:
     return (*starts, total)
 
 
-def _products(x: Float[Tensor, "G D C"], lower: Float[Tensor, "G L C"], degree: int) -> Float[Tensor, "G M C"]:
-    """The monomials of ``degree`` from those of one degree less."""
-    dim = x.shape[1]
-    starts, ends = suffix_starts(dim, degree - 1), suffix_starts(dim, degree)
-    if torch.is_grad_enabled() and x.requires_grad:
-        return torch.cat([x[:, i : i + 1] * lower[:, starts[i] :] for i in range(dim)], dim=1)
-    out = x.new_empty(x.shape[0], ends[-1], x.shape[2])
-    for i in range(dim):
+def _products(
+    x: Float[Tensor, "G D C"], lower: Float[Tensor, "G L C"], degree: int, out: Float[Tensor, "G M C"]
+) -> Float[Tensor, "G M C"]:
+    """The monomials of ``degree`` from those of one degree less, written to ``out``."""
+    starts, ends = suffix_starts(x.shape[1], degree - 1), suffix_starts(x.shape[1], degree)
+    for i in range(x.shape[1]):
         torch.mul(x[:, i : i + 1], lower[:, starts[i] :], out=out[:, ends[i] : ends[i + 1]])
     return out
+
+
+def _differentiable_products(x: Tensor, lower: Tensor, degree: int) -> Tensor:
+    starts = suffix_starts(x.shape[1], degree - 1)
+    return torch.cat([x[:, i : i + 1] * lower[:, starts[i] :] for i in range(x.shape[1])], dim=1)
 
 
 def monomials(x: Float[Tensor, "G D C"], degree: int) -> list[Float[Tensor, "G M C"]]:
@@ -71,7 +74,7 @@ def monomials(x: Float[Tensor, "G D C"], degree: int) -> list[Float[Tensor, "G M
     """
     levels = [x.new_ones(x.shape[0], 1, x.shape[2]), x][: degree + 1]
     while len(levels) <= degree:
-        levels.append(_products(x, levels[-1], len(levels)))
+        levels.append(_differentiable_products(x, levels[-1], len(levels)))
     return levels
 
 
@@ -131,18 +134,44 @@ class SymmetricFeatures:
         """F."""
         return sum(self.sizes)
 
-    def key(self, k: Float[Tensor, "G D C"]) -> Float[Tensor, "G F C"]:
-        """The monomials of the score's orders, one after the other."""
-        levels = monomials(k, self.score.degree)
-        kept = [levels[n] for n in self.score.orders]
-        return kept[0] if len(kept) == 1 else torch.cat(kept, dim=1)
+    def key(self, k: Float[Tensor, "G D C"], out: Tensor | None = None) -> Float[Tensor, "G F C"]:
+        """The monomials of the score's orders, one after the other; ``out`` is memory to write them to."""
+        if self.score.orders == (1,):
+            return k
+        if torch.is_grad_enabled() and k.requires_grad:
+            levels = monomials(k, self.score.degree)
+            return torch.cat([levels[n] for n in self.score.orders], dim=1)
+        return self._fill(k, k.new_empty(k.shape[0], self.count, k.shape[2]) if out is None else out)
 
-    def query(self, q: Float[Tensor, "G D C"], rows: Float[Tensor, "G C O"] | None) -> Float[Tensor, "G F C"]:
+    def _fill(self, k: Float[Tensor, "G D C"], out: Float[Tensor, "G F C"]) -> Float[Tensor, "G F C"]:
+        k = k.contiguous()
+        start, lower = 0, k
+        for n in range(self.score.degree + 1):
+            size = comb(self.dim + n - 1, n)
+            kept = n in self.score.orders
+            place = out[:, start : start + size] if kept else k.new_empty(k.shape[0], size, k.shape[2])
+            if n == 0:
+                place.fill_(1)
+            elif n == 1:
+                place.copy_(k)
+            else:
+                _products(k, lower, n, place)
+            lower = place
+            start += size if kept else 0
+        return out
+
+    def query(
+        self, q: Float[Tensor, "G D C"], rows: Float[Tensor, "G C O"] | None, out: Tensor | None = None
+    ) -> Float[Tensor, "G F C"]:
         """The monomials of q times multinomial and coefficient; ``rows`` gives each query its own coefficients."""
-        return self._weigh(self.key(q), rows)
+        return self._weigh(self.key(q, out), rows, in_place=out is not None)
 
-    def _weigh(self, features: Tensor, rows: Tensor | None) -> Tensor:
-        features = features * weight_column(self.score, self.dim, rows is None).to(features)
+    def _weigh(self, features: Tensor, rows: Tensor | None, in_place: bool) -> Tensor:
+        if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
+            return features
+        column = weight_column(self.score, self.dim, rows is None).to(features)
+        own = in_place and self.score.orders != (1,)  # of order 1 alone the features are the input itself
+        features = features.mul_(column) if own else features * column
         if rows is None:
             return features
         parts = torch.split(features, self.sizes, dim=1)
@@ -159,7 +188,7 @@ class SymmetricFeatures:
         self, q: Tensor, grad: Float[Tensor, "G F C"], rows: Float[Tensor, "G C O"] | None
     ) -> Float[Tensor, "G D C"]:
         """The gradient of q from that of ``query(q, rows)``."""
-        return self.key_backward(q, self._weigh(grad, rows))
+        return self.key_backward(q, self._weigh(grad, rows, in_place=False))
 
 
 @cache

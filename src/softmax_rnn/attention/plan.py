@@ -159,7 +159,7 @@ def _cost_chunked(spec: AttentionSpec, s: Situation) -> float:
     score = spec.polynomial
     assert score is not None
     count, width = n_features(score, s.key_dim), s.value_dim + isinstance(spec.normaliser, RowSum)
-    chunk = 128 if count <= 256 else 256 if count <= 1024 else 512
+    chunk = 64 if count <= 128 else 128 if count <= 1024 else 256
     state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
     inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + _weight_passes(spec))
     tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2

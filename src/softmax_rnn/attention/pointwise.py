@@ -66,8 +66,8 @@ def features(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]
     """φ(q) · scale and φ(k)."""
     if spec.feature_map is not None:
         q, k = feature_map(spec.feature_map, q), feature_map(spec.feature_map, k)
-    scale = spec.score.scale
-    return q * (scale if scale is not None else q.shape[-1] ** -0.5), k
+    scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5
+    return (q if scale == 1 else q * scale), k
 
 
 def values(

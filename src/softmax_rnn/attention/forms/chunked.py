@@ -24,11 +24,11 @@ from torch import Tensor
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
-from softmax_rnn.attention.forms.blocks import Group
+from softmax_rnn.attention.forms.blocks import Group, Scratch
 from softmax_rnn.attention.spec import Polynomial
 from softmax_rnn.attention.visibility import Visibility
 
-CHUNK_NUMBERS = 2**22
+CHUNK_NUMBERS = 2**21
 """Features of one side that are in work at once, over the heads of a group."""
 
 
@@ -79,7 +79,7 @@ class _Setting:
     def chunk(self) -> int:
         """Positions a chunk: more features make the state dearer, so fewer, longer chunks."""
         count = self.features.count
-        return min(128 if count <= 256 else 256 if count <= 1024 else 512, self.time)
+        return min(64 if count <= 128 else 128 if count <= 1024 else 256, self.time)
 
     def chunks(self) -> list[slice]:
         """The chunks in order."""
@@ -88,7 +88,7 @@ class _Setting:
     def groups(self) -> list[Group]:
         """Heads in groups whose features fit the memory; one batch row a group when rows differ in masks."""
         per_head = self.features.count * self.chunk * self.group_size
-        at_once = max(1, CHUNK_NUMBERS // per_head)
+        at_once = max(2, CHUNK_NUMBERS // per_head)
         heads = self.kv_heads
         span = self.batch * heads if self.seen.first_key is None else heads
         return [
@@ -117,11 +117,17 @@ class _Chunk:
     inside: Float[Tensor, "N R C"] | None
     """e^(c_i − c_j) where i sees j, else 0; None for the plain lower triangle."""
 
+    memory: Scratch
+
     def query_features(self, features: SymmetricFeatures) -> Float[Tensor, "N F R"]:
-        return features.query(self.q.transpose(1, 2).contiguous(), self.rows)
+        """φ(q) with multinomials and coefficients."""
+        out = self.memory.block("query", self.q.shape[0], features.count, self.q.shape[1])
+        return features.query(self.q.mT, self.rows, out)
 
     def key_features(self, features: SymmetricFeatures) -> Float[Tensor, "N F C"]:
-        return features.key(self.k.transpose(1, 2).contiguous())
+        """φ(k)."""
+        out = self.memory.block("key", self.k.shape[0], features.count, self.k.shape[1])
+        return features.key(self.k.mT, out)
 
     def see_inside(self, weights: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
         """Weights between the positions of the chunk, in place: only what is seen, faded by the decay."""
@@ -154,6 +160,8 @@ class _Inputs:
     def chunks(self, group: Group, places: Iterable[slice]) -> Iterator[_Chunk]:
         """The chunks of a group at these places."""
         heads = group.heads
+        numbers = group.count * self.setting.features.count * self.setting.chunk * self.setting.group_size
+        memory = Scratch(self.q, numbers)
         for place in places:
             yield _Chunk(
                 place,
@@ -162,6 +170,7 @@ class _Inputs:
                 self.u[heads, place],
                 None if self.rows is None else self.rows[heads, :, place].flatten(1, 2),
                 *self._passing(group, place),
+                memory,
             )
 
     def _passing(self, group: Group, place: slice) -> tuple[Tensor | None, ...]:
@@ -208,9 +217,9 @@ class _Chunked(torch.autograd.Function):
         for group in setting.groups():
             running = state[group.heads]
             for chunk in inputs.chunks(group, setting.chunks()):
-                weights = scores.value(score, torch.bmm(chunk.q, chunk.k.transpose(1, 2)), chunk.rows)
+                weights = scores.value(score, torch.bmm(chunk.q, chunk.k.mT), chunk.rows)
                 inside = torch.bmm(chunk.see_inside(weights), chunk.u)
-                past = torch.bmm(chunk.query_features(features).transpose(1, 2), running)
+                past = torch.bmm(chunk.query_features(features).mT, running)
                 total = inside.add_(_times(past, chunk.from_past))
                 y[group.heads, :, chunk.place] = total.unflatten(1, (q.shape[1], -1))
                 running = chunk.advance(running, features)
@@ -247,14 +256,14 @@ def _backward_queries(
     for chunk in inputs.chunks(group, inputs.setting.chunks()):
         heads, place = group.heads, chunk.place
         dy_here = dy[heads, :, place].flatten(1, 2)
-        x = torch.bmm(chunk.q, chunk.k.transpose(1, 2))
-        dx = torch.bmm(dy_here, chunk.u.transpose(1, 2)).mul_(chunk.see_inside(scores.slope(score, x, chunk.rows)))
+        x = torch.bmm(chunk.q, chunk.k.mT)
+        dx = torch.bmm(dy_here, chunk.u.mT).mul_(chunk.see_inside(scores.slope(score, x, chunk.rows)))
         weights = chunk.see_inside(scores.value(score, x, chunk.rows))
-        du[heads, place] = torch.bmm(weights.transpose(1, 2), dy_here)
-        dk[heads, place] = torch.bmm(dx.transpose(1, 2), chunk.q)
-        d_features = torch.bmm(state, _times(dy_here, chunk.from_past).transpose(1, 2))
-        d_past = features.query_backward(chunk.q.transpose(1, 2).contiguous(), d_features, chunk.rows)
-        total = torch.bmm(dx, chunk.k).add_(d_past.transpose(1, 2))
+        du[heads, place] = torch.bmm(weights.mT, dy_here)
+        dk[heads, place] = torch.bmm(dx.mT, chunk.q)
+        d_features = torch.bmm(state, _times(dy_here, chunk.from_past).mT)
+        d_past = features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+        total = torch.bmm(dx, chunk.k).add_(d_past.mT)
         dq[heads, :, place] = total.unflatten(1, (dq.shape[1], -1))
         state = chunk.advance(state, features)
 
@@ -267,9 +276,9 @@ def _backward_keys(
     for chunk in inputs.chunks(group, reversed(inputs.setting.chunks())):
         heads, place = group.heads, chunk.place
         key_features = chunk.key_features(features)
-        du[heads, place] += _times(torch.bmm(key_features.transpose(1, 2), d_state), chunk.into_state)
-        d_features = torch.bmm(d_state, _times(chunk.u, chunk.into_state).transpose(1, 2))
-        dk[heads, place] += features.key_backward(chunk.k.transpose(1, 2).contiguous(), d_features).transpose(1, 2)
+        du[heads, place] += _times(torch.bmm(key_features.mT, d_state), chunk.into_state)
+        d_features = torch.bmm(d_state, _times(chunk.u, chunk.into_state).mT)
+        dk[heads, place] += features.key_backward(chunk.k.mT.contiguous(), d_features).mT
         dy_past = _times(dy[heads, :, place].flatten(1, 2), chunk.from_past)
         step = torch.bmm(chunk.query_features(features), dy_past)
         d_state = step.add_(_times(d_state, chunk.keep))

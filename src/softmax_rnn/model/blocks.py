@@ -1,0 +1,80 @@
+"""The one table of models by name: which spec, and what the block around it does differently from Llama's.
+
+>>> MODEL_VARIANTS["two_mamba"].options["conv_width"]
+2
+>>> block_options("softmax")
+{}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import unknown_name
+from softmax_rnn.model.configuration import Mixer
+
+
+@dataclass(frozen=True)
+class BlockVariant:
+    """The name of a spec, the options of `SoftmaxRNNConfig` that go with it, and what to know about it."""
+
+    spec_name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def spec(self) -> AttentionSpec:
+        """The attention's spec."""
+        return VARIANTS[self.spec_name]
+
+
+_ROWS: Mapping[str, BlockVariant] = MappingProxyType(
+    {
+        "gated_softmax_decay": BlockVariant("gated_softmax_decay", {"use_rope": False}, "without RoPE"),
+        "gated_softmax_plusplus": BlockVariant(
+            "gated_softmax",
+            {"conv_width": 4, "conv_activation": "silu"},
+            "gated_softmax on a convolution (width 4, SiLU) of q, k and v",
+        ),
+        "two_mamba": BlockVariant(
+            "two_mamba",
+            {"use_rope": False, "conv_width": 2, "conv_bias": True},
+            "2Mamba (2026): a convolution of width 2, without RoPE; its values are not scaled by a time step here",
+        ),
+        "linear_mamba": BlockVariant("softmax", {"mixer": Mixer.MAMBA2.value}, "a Mamba-2 mixer in place of attention"),
+    }
+)
+
+
+class BlockTable(Mapping[str, BlockVariant]):
+    """Name → spec and block options: every name of `VARIANTS`, its families included, and the blocks above."""
+
+    def __getitem__(self, name: str) -> BlockVariant:
+        if name in _ROWS:
+            return _ROWS[name]
+        if name in VARIANTS:
+            return BlockVariant(name)
+        raise unknown_name("variant", name, [*self, *(family.name for family in VARIANTS.families)])
+
+    def __contains__(self, name: object) -> bool:
+        return name in _ROWS or name in VARIANTS
+
+    def __iter__(self) -> Iterator[str]:
+        yield from VARIANTS
+        yield from (name for name in _ROWS if name not in VARIANTS)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+MODEL_VARIANTS = BlockTable()
+
+
+def block_options(name: str) -> dict[str, Any]:
+    """The options of `SoftmaxRNNConfig` that a variant's block needs."""
+    return dict(MODEL_VARIANTS[name].options)

@@ -1,0 +1,82 @@
+"""A decoding state on disk: safetensors, with the specs it belongs to in the file's metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from softmax_rnn.attention.algebra import diff
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError
+
+FORMAT = "softmax_rnn.state"
+VERSION = 1
+Specs = tuple[AttentionSpec | None, ...]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The content of a file: specs, and of every layer its positions and tensors."""
+
+    specs: Specs
+    layers: list[tuple[int, dict[str, Tensor]]]
+
+
+def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor]]]) -> Path:
+    """Write under a temporary name, then rename: a reader sees the old file or the whole new one."""
+    about = {
+        "version": VERSION,
+        "specs": [None if spec is None else spec.to_dict() for spec in specs],
+        "lengths": [length for length, _ in layers],
+    }
+    tensors = {f"{i}.{name}": x.contiguous() for i, (_, found) in enumerate(layers) for name, x in found.items()}
+    # Two names for one memory are refused by safetensors: a state's tensors may be views of each other.
+    tensors = {name: x.clone() for name, x in tensors.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        save_file(tensors, temporary, metadata={FORMAT: json.dumps(about)})
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def read(path: Path, device: torch.device | str) -> Saved:
+    """The content of a file that `write` made."""
+    if not path.is_file():
+        raise InputError(f"state: no file {path}")
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            about = json.loads((file.metadata() or {}).get(FORMAT, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InputError(f"state: {path} is no safetensors file ({error})") from error
+    if not isinstance(about, dict) or about.get("version") != VERSION:
+        raise InputError(f"state: {path} holds no state of this version of the package")
+    specs = tuple(None if one is None else AttentionSpec.from_dict(one) for one in about["specs"])
+    layers: list[tuple[int, dict[str, Tensor]]] = [(length, {}) for length in about["lengths"]]
+    for name, x in tensors.items():
+        number, _, rest = name.partition(".")
+        layers[int(number)][1][rest] = x
+    return Saved(specs, layers)
+
+
+def check_specs(what: str, found: Specs, expected: Specs) -> None:
+    """Refuse a state that was made with other specs, and say where they differ."""
+    if found == expected:
+        return
+    if len(found) != len(expected):
+        raise InputError(f"{what}: a state of {len(found)} layers, the model has {len(expected)}")
+    number = next(i for i, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
+    a, b = found[number], expected[number]
+    parts = "one of them is a Mamba-2 mixer" if a is None or b is None else f"they differ in: {', '.join(diff(a, b))}"
+    raise InputError(f"{what}: the state of layer {number} belongs to another spec than the model's; {parts}")

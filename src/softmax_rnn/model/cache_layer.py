@@ -1,0 +1,148 @@
+"""What one layer keeps while decoding: an attention state and the tail of its convolution, or Mamba-2's states."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any, NoReturn
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
+
+from softmax_rnn.attention.state import FixedState, GrowingState, State
+from softmax_rnn.errors import InputError
+
+_TAIL = "tail"
+
+
+class SpecLayer(CacheLayerMixin):
+    """The state of an attention layer, ``None`` before its first position."""
+
+    supports_early_init = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: State | None = None
+        self.tail: Tensor | None = None
+        """The last inputs of the short convolution (B, W − 1, C)."""
+        self.length = 0
+
+    @property
+    def lengths(self) -> Int[Tensor, " B"] | None:
+        """Real positions of every row."""
+        return None if self.state is None else self.state.lengths
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found = {} if self.state is None else dict(self.state.tensors)
+        return found if self.tail is None else {**found, _TAIL: self.tail}
+
+    def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `tensors`."""
+        values: dict[str, Any] = {name: x for name, x in tensors.items() if name != _TAIL}
+        kind = FixedState if "matrix" in values else GrowingState
+        values |= {one.name: None for one in fields(kind) if one.name not in values}
+        self.state = kind(**values)
+        self.tail = tensors.get(_TAIL)
+        self.length = length
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        """Some rows of the batch."""
+        if self.state is not None:
+            self.state = self.state.select(rows)
+        if self.tail is not None:
+            self.tail = self.tail.index_select(0, rows.to(self.tail.device))
+
+    def check_croppable(self) -> None:
+        """A growing list of keys can be cut; what is summed up cannot be taken apart again."""
+        if isinstance(self.state, FixedState):
+            raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
+        if self.tail is not None or (self.state is not None and self.state.gate_mass is not None):
+            raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate)")
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Cut the last positions off a growing state."""
+        self.check_croppable()
+        count = abs(tokens_to_remove)
+        if not count or not isinstance(self.state, GrowingState):
+            return
+        state, keep = self.state, self.state.time - count
+        removed = count if state.key_mask is None else state.key_mask[:, keep:].sum(-1)
+        self.state = replace(
+            state,
+            lengths=state.lengths - removed,
+            keys=state.keys[:, :, :keep],
+            values=state.values[:, :, :keep],
+            decay=None if state.decay is None else state.decay[:, :, :keep],
+            key_mask=None if state.key_mask is None else state.key_mask[:, :keep],
+        )
+        self.length -= count
+
+    def reset(self) -> None:
+        """Back to before the first position."""
+        self.state, self.tail, self.length = None, None, 0
+
+    def get_seq_length(self) -> int:
+        """Positions so far, padding included."""
+        return self.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """The number of keys and the position of the first."""
+        return self.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        """No maximum."""
+        return -1
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the state is made with the first positions."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: attention that keeps keys and values itself is not ours."""
+        raise InputError("past_key_values: a SpecCache serves attention with a spec; convert the model first")
+
+
+class MambaLayer(LinearAttentionLayer):
+    """transformers' states of a Mamba-2 mixer, with a count of the positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0
+        self.lengths: Int[Tensor, " B"] | None = None
+
+    def advance(self, time: int, real: Bool[Tensor, "B T"]) -> None:
+        """Count the positions that the mixer has taken in."""
+        self.length += time
+        count = real.sum(-1)
+        self.lengths = count if self.lengths is None else self.lengths + count
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        found = {"lengths": self.lengths, "conv": self.conv_states[0], "recurrent": self.recurrent_states[0]}
+        return {name: x for name, x in found.items() if x is not None}
+
+    def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
+        """The inverse of `tensors`."""
+        self.length, self.lengths = length, tensors["lengths"]
+        self.lazy_initialization(conv_states=tensors["conv"], recurrent_states=tensors["recurrent"])
+        self.conv_states[0], self.recurrent_states[0] = tensors["conv"], tensors["recurrent"]
+        self.has_previous_state[0] = True
+
+    def select(self, rows: Int[Tensor, " N"]) -> None:
+        """Some rows of the batch."""
+        for states in (self.conv_states, self.recurrent_states):
+            if states[0] is not None:
+                states[0] = states[0].index_select(0, rows.to(states[0].device))
+        if self.lengths is not None:
+            self.lengths = self.lengths.index_select(0, rows.to(self.lengths.device))
+
+    def check_croppable(self) -> None:
+        """Mamba-2's state is a sum over all positions."""
+        raise InputError("crop: a Mamba-2 state holds sums over all positions, the last cannot be taken out")
+
+    def reset(self) -> None:
+        """Back to before the first position."""
+        super().reset()
+        self.length, self.lengths = 0, None

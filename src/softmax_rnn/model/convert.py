@@ -1,0 +1,149 @@
+"""Exchange the attention of a pretrained model of the Llama family, keeping its weights.
+
+A model with Llama's blocks (Llama, SmolLM, Mistral, Qwen2) becomes a `SoftmaxRNNForCausalLM`, which is saved and loaded
+as any other; Qwen3 and Gemma keep their class (see `foreign`). What a model has and a spec has not, a sliding window,
+soft-capped scores, sinks, is refused by name. Parameters that the spec adds start neutral (see `neutral`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM
+from transformers.configuration_utils import PreTrainedConfig
+
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError
+from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig, as_spec
+from softmax_rnn.model.foreign import CONVERTED, ForeignModel, exchange
+from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
+from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
+
+SpecLike = str | AttentionSpec | dict[str, Any]
+
+WITH_LLAMA_BLOCKS: tuple[type[PreTrainedModel], ...] = (
+    LlamaForCausalLM,
+    MistralForCausalLM,
+    Qwen2ForCausalLM,
+    SoftmaxRNNForCausalLM,
+)
+
+
+def convert(
+    model: PreTrainedModel, spec: SpecLike | Sequence[SpecLike], *, forget_bias: float = FORGET_BIAS
+) -> SoftmaxRNNForCausalLM | ForeignModel:
+    """The model with this attention in all layers, or with a list of them, one a layer.
+
+    The weights are taken over, not copied: go on with the model that comes back, not with the one that was given.
+
+    >>> config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2,
+    ...                      num_attention_heads=2)
+    >>> model = convert(LlamaForCausalLM(config), ["softmax", "taylor_2"])
+    >>> model(torch.tensor([[1, 2, 3]])).logits.shape
+    torch.Size([1, 3, 8])
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise InputError(f"model: expected a transformers model, got {type(model).__name__}")
+    refuse_what_cannot_be_converted(model)
+    specs = _specs(spec, model.config.num_hidden_layers)
+    if type(model) in CONVERTED:
+        return exchange(model, specs, forget_bias)
+    return _rebuild(model, specs, forget_bias)
+
+
+def specs_of(model: PreTrainedModel) -> tuple[AttentionSpec | None, ...]:
+    """The spec of every layer of a converted model, or of one of ours."""
+    if isinstance(model, ForeignModel):
+        return model.specs
+    if isinstance(model.config, SoftmaxRNNConfig):
+        return model.config.specs
+    raise InputError(f"model: {type(model).__name__} has no specs, convert it first")
+
+
+def _specs(spec: SpecLike | Sequence[SpecLike], layers: int) -> tuple[AttentionSpec, ...]:
+    if isinstance(spec, (str, AttentionSpec, dict)) or not isinstance(spec, Sequence):
+        return (as_spec(spec),) * layers
+    if len(spec) != layers:
+        raise InputError(f"spec: expected {layers} specs, one a layer, got {len(spec)}")
+    return tuple(as_spec(one) for one in spec)
+
+
+def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
+    """Whatever the conversion would have to ignore, and classes it does not know."""
+    config, kind = model.config, type(model).__name__
+    window = getattr(config, "sliding_window", None)
+    windowed = any("sliding" in str(layer) for layer in getattr(config, "layer_types", None) or ())
+    if windowed or (window is not None and getattr(config, "use_sliding_window", True)):
+        raise InputError(f"sliding_window: {kind} attends in a sliding window of {window}, no spec has one")
+    cap = getattr(config, "attn_logit_softcapping", None)
+    if cap is not None:
+        raise InputError(f"attn_logit_softcapping: {kind} caps its scores at {cap}, no spec does")
+    if any(name.endswith("sinks") for name, _ in model.named_parameters()):
+        raise InputError(f"sinks: {kind} has attention sinks, no spec has them")
+    if getattr(config, "use_bidirectional_attention", None):
+        raise InputError(f"use_bidirectional_attention: {kind} looks both ways, every spec is causal")
+    if getattr(config, "mixer", Mixer.ATTENTION) != Mixer.ATTENTION:
+        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, there is no attention to exchange")
+    if type(model) not in (*WITH_LLAMA_BLOCKS, *CONVERTED):
+        known = ", ".join(one.__name__ for one in (*WITH_LLAMA_BLOCKS, *CONVERTED))
+        raise InputError(f"model: the attention of {kind} cannot be exchanged; expected one of {known}")
+    if config.attention_dropout:
+        raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {config.attention_dropout}")
+
+
+def _config(source: PreTrainedConfig, specs: tuple[AttentionSpec, ...], bias: bool) -> SoftmaxRNNConfig:
+    known = {field.name for field in fields(SoftmaxRNNConfig)}
+    values = {name: value for name, value in source.to_dict().items() if name in known}
+    for name in ("architectures", "model_type", "transformers_version"):
+        values.pop(name, None)
+    same = len(set(specs)) == 1
+    values["attention_spec"] = specs[0].to_dict() if same else [spec.to_dict() for spec in specs]
+    values["attention_bias"] = bias
+    config = SoftmaxRNNConfig(**values)
+    config.name_or_path = source.name_or_path
+    return config
+
+
+def _rebuild(model: PreTrainedModel, specs: tuple[AttentionSpec, ...], forget_bias: float) -> SoftmaxRNNForCausalLM:
+    """Our class around the same parameters."""
+    old_layers: Any = model.get_decoder().layers
+    bias = any(getattr(old_layers[0].self_attn, name).bias is not None for name in ("q_proj", "o_proj"))
+    config = _config(model.config, specs, bias)
+    with torch.device("meta"):
+        new = SoftmaxRNNForCausalLM(config)
+    given = {name: x for name, x in model.state_dict(keep_vars=True).items() if ".parts." not in name}
+    learns = {id(x): x.requires_grad for x in given.values()}
+    new.load_state_dict(given, strict=False, assign=True)
+    for old, block, spec in zip(old_layers, new.model.layers, specs, strict=True):
+        attention: Any = block.self_attn
+        _adopt(old.self_attn, attention, spec, forget_bias)
+    decoder: Any = model.get_decoder()
+    new.model.rotary_emb = decoder.rotary_emb
+    new.tie_weights()
+    for x in new.parameters():
+        x.requires_grad_(learns.get(id(x), True))
+    empty = [name for name, x in (*new.named_parameters(), *new.named_buffers()) if x.is_meta]
+    assert not empty, f"weights that no one gave: {empty}"
+    new.generation_config = model.generation_config
+    if getattr(decoder, "gradient_checkpointing", False):
+        new.gradient_checkpointing_enable()
+    return new.train(model.training)
+
+
+def _adopt(old: nn.Module, new: SpecAttention, spec: AttentionSpec, forget_bias: float) -> None:
+    """What a block's attention has beside the projections that it took over."""
+    before = old if isinstance(old, SpecAttention) else None
+    weight: Tensor = new.q_proj.weight
+    heads = weight.shape[0] // new.head_dim
+    fold_gates(None if before is None else before.spec, spec, new.v_proj, new.o_proj)
+    new.parts = neutral_tensors(
+        spec, weight, heads, new.head_dim, None if before is None else before.parts, forget_bias
+    )
+    for projection in (new.q_proj, new.k_proj, new.v_proj, new.o_proj):
+        if projection.bias is not None and projection.bias.is_meta:
+            # Qwen2 has biases on all but the last projection; 0 is none.
+            projection.bias = nn.Parameter(weight.new_zeros(projection.out_features))

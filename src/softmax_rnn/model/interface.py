@@ -1,0 +1,228 @@
+"""Parameter-free variants inside any transformers model: ``attn_implementation="softmax_rnn:NAME"``.
+
+Importing this file registers every name of `VARIANTS` whose spec needs no tensors beside q, k and v, together with
+a mask function: without one transformers silently drops the padding mask.
+
+>>> import softmax_rnn.model.interface
+>>> from transformers import LlamaConfig, LlamaForCausalLM
+>>> config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+>>> model = LlamaForCausalLM._from_config(config, attn_implementation="softmax_rnn:linear_elu")
+>>> model(torch.tensor([[1, 2, 3]])).logits.shape
+torch.Size([1, 3, 8])
+
+A number that the table does not list (``taylor_6``) is registered on request: ``register_attention("taylor_6")``.
+Here decoding uses transformers' own cache of keys and values, also for scores that have a state of fixed size;
+`softmax_rnn.model.convert` exchanges the cache as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
+from transformers.modeling_utils import AttentionInterface
+
+from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.features import feature_map
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import GrowingState
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+PREFIX = "softmax_rnn:"
+
+REFUSED_ARGUMENTS = {
+    "sliding_window": "a sliding window",
+    "softcap": "soft-capping of scores",
+    "s_aux": "attention sinks",
+    "position_bias": "a bias on scores",
+    "output_attentions": "returning the weights",
+}
+"""Arguments that some models pass to their attention, and what they ask for."""
+
+
+def register_attention(name: str | None = None) -> list[str]:
+    """Register one variant, or all that need no parameters, with transformers; their names there.
+
+    >>> register_attention("taylor_6")
+    ['softmax_rnn:taylor_6']
+    """
+    if name is not None:
+        name = name.removeprefix(PREFIX)
+        needed = VARIANTS[name].tensors
+        if needed:
+            raise InputError(
+                f"{name}: an attention function has no parameters and this variant needs {', '.join(needed)};"
+                " exchange the attention modules with softmax_rnn.model.convert.convert"
+            )
+    names = [name] if name is not None else [n for n in VARIANTS if not VARIANTS[n].tensors]
+    for found in names:
+        AttentionInterface.register(PREFIX + found, attention_function(VARIANTS[found]))
+        AttentionMaskInterface.register(PREFIX + found, visible_keys)
+    return [PREFIX + found for found in names]
+
+
+def with_scaling(spec: AttentionSpec, scaling: float | None) -> AttentionSpec:
+    """The spec with the model's factor where it has 1/√d; a variant that fixes its own scale keeps it."""
+    if scaling is None or spec.score.scale is not None:
+        return spec
+    return _with_scale(spec, float(scaling))
+
+
+@cache
+def _with_scale(spec: AttentionSpec, scaling: float) -> AttentionSpec:
+    return replace(spec, score=replace(spec.score, scale=scaling))
+
+
+def attention_function(spec: AttentionSpec) -> Callable[..., tuple[Tensor, None]]:
+    """The spec in the calling convention of transformers' attention functions."""
+
+    def attention(
+        module: torch.nn.Module,
+        query: Float[Tensor, "B H Tq D"],
+        key: Float[Tensor, "B Hkv T D"],
+        value: Float[Tensor, "B Hkv T E"],
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        **kwargs: Any,
+    ) -> tuple[Float[Tensor, "B Tq H E"], None]:
+        refuse_arguments(dropout, kwargs)
+        if not kwargs.get("is_causal", getattr(module, "is_causal", True)):
+            raise InputError("is_causal: softmax_rnn attention is causal, this model asks for both directions")
+        scaled = with_scaling(spec, scaling)
+        mask = attention_mask
+        if mask is not None and mask.dim() == 4:
+            allowed = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
+            mask = read_mask(allowed, key.shape[2])
+        if mask is not None:
+            # A static cache is longer than what has been written to it; the mask ends with the newest key.
+            key, value = key[:, :, : mask.shape[1]], value[:, :, : mask.shape[1]]
+        padding = mask if mask is not None and mask.dtype == torch.bool else None
+        if query.shape[2] < key.shape[2]:
+            output = attend_at_end(scaled, query, key, value, padding)
+        else:
+            segments = mask if padding is None else None
+            output = attend(scaled, query, key, value, key_mask=padding, segment_ids=segments)
+        return output.transpose(1, 2).contiguous(), None
+
+    return attention
+
+
+def refuse_arguments(dropout: float, kwargs: dict[str, Any]) -> None:
+    """What a model asks of its attention and a spec does not have is refused by name."""
+    if dropout:
+        raise InputError(f"attention_dropout: dropout of weights is not supported, expected 0, got {dropout}")
+    for name, meaning in REFUSED_ARGUMENTS.items():
+        given = kwargs.get(name)
+        if given is not None and given is not False:
+            came = "a tensor" if isinstance(given, Tensor) else repr(given)
+            raise InputError(f"{name}: {meaning} is not supported by softmax_rnn attention, got {came}")
+
+
+def attend_at_end(
+    spec: AttentionSpec,
+    q: Float[Tensor, "B H Tq D"],
+    k: Float[Tensor, "B Hkv T D"],
+    v: Float[Tensor, "B Hkv T E"],
+    key_mask: Bool[Tensor, "B T"] | None,
+) -> Float[Tensor, "B H Tq E"]:
+    """`attend` for the last Tq positions only, from all keys: decoding from a cache that is not ours."""
+    past = k.shape[2] - q.shape[2]
+    before = None if key_mask is None else key_mask[:, :past]
+    lengths = torch.full((k.shape[0],), past, device=k.device) if before is None else before.sum(-1)
+    keys = k[:, :, :past].to(torch.float64 if k.dtype == torch.float64 else torch.float32)
+    if before is not None:
+        keys = keys.masked_fill(~before[:, None, :, None], 0)
+    if spec.feature_map is not None:
+        keys = feature_map(spec.feature_map, keys)
+    state = GrowingState(lengths, None, keys, v[:, :, :past].to(keys.dtype), None, before)
+    if spec.polynomial is not None:
+        spec = _that_keeps_keys(spec, q, k)
+    after = None if key_mask is None else key_mask[:, past:]
+    return extend(spec, q, k[:, :, past:], v[:, :, past:], state, key_mask=after)[0]
+
+
+def _that_keeps_keys(spec: AttentionSpec, q: Tensor, k: Tensor) -> AttentionSpec:
+    """The same function for these q and k, as a spec whose state is the list of keys: a clamp no score reaches."""
+    if spec.feature_map is not None:
+        q, k = feature_map(spec.feature_map, q.detach().float()), feature_map(spec.feature_map, k.detach().float())
+    scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5
+    largest = scale * float(q.detach().norm(dim=-1).max()) * float(k.detach().norm(dim=-1).max())
+    if not math.isfinite(largest):
+        raise InputError("query: queries and keys must be finite")
+    # A power of two, so that few different specs are made.
+    return _with_clamp(spec, 2.0 ** (math.frexp(largest)[1] + 1))
+
+
+@cache
+def _with_clamp(spec: AttentionSpec, clamp: float) -> AttentionSpec:
+    return replace(spec, score=replace(spec.score, clamp=clamp))
+
+
+def visible_keys(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    device: torch.device | str = "cpu",
+    **kwargs: Any,
+) -> Tensor | None:
+    """The mask in our terms, (batch, keys): real keys (boolean), segments (whole numbers), None for causal only."""
+    end = int(q_offset) + q_length - int(kv_offset)
+    if mask_function is not causal_mask_function:
+        allowed = sdpa_mask(
+            batch_size,
+            q_length,
+            kv_length,
+            q_offset=int(q_offset),
+            kv_offset=int(kv_offset),
+            mask_function=mask_function,
+            attention_mask=attention_mask,
+            allow_is_causal_skip=False,
+            use_vmap=bool(kwargs.get("use_vmap", False)),
+            device=device,
+        )
+        assert allowed is not None
+        return read_mask(allowed[:, 0], kv_length)
+    if attention_mask is None:
+        return None if end == kv_length else torch.ones(batch_size, end, dtype=torch.bool, device=device)
+    mask = attention_mask[:, int(kv_offset) : int(kv_offset) + end].to(device=device, dtype=torch.bool)
+    if mask.shape[1] < end:
+        mask = torch.nn.functional.pad(mask, (0, end - mask.shape[1]))
+    return None if end == kv_length and bool(mask.all()) else mask
+
+
+def read_mask(allowed: Bool[Tensor, "B Tq T"], time: int) -> Tensor | None:
+    """A mask of pairs as padding or segments; refused where it is neither (a window, both directions, …)."""
+    queries = allowed.shape[1]
+    query = torch.arange(time - queries, time, device=allowed.device)[:, None]
+    causal = torch.arange(time, device=allowed.device) <= query
+    if bool((allowed == causal).all()):
+        return None
+    real = allowed[:, -1]
+    if bool((allowed == causal & real[:, None]).all()):
+        return real
+    if queries == time:
+        # Where a position does not see the one before it, a new segment begins.
+        begins = ~allowed.diagonal(-1, 1, 2)
+        segments = torch.nn.functional.pad(begins.long().cumsum(-1), (1, 0))
+        if bool((allowed == causal & (segments[:, :, None] == segments[:, None])).all()):
+            return segments
+    raise InputError(
+        "attention_mask: expected causal attention with padding or packed documents, got another pattern"
+        " (a sliding window, or keys after the query)"
+    )
+
+
+register_attention()

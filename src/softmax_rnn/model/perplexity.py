@@ -1,0 +1,193 @@
+"""How well a model predicts a text, and what changes when its attention is exchanged.
+
+    loss = − mean over all predicted tokens of log p(token | its window so far)        perplexity = exp(loss)
+
+The mean weighs every token once, also where the last window is shorter.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from softmax_rnn.attention.formula import formula
+from softmax_rnn.attention.pointwise import NonPositiveWarning
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError
+from softmax_rnn.model.configuration import as_spec
+from softmax_rnn.model.convert import convert
+from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+
+L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
+DEFAULT_VARIANTS = ("softmax", L2_NORM, *(f"taylor_{n}" for n in (2, 4, 10, 20, 40)))
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """The token-weighted mean loss (in nats), its exponential, and the number of predicted tokens."""
+
+    loss: float
+    perplexity: float
+    tokens: int
+
+
+def perplexity(model: PreTrainedModel, token_ids: Tensor | Sequence[int], context: int = 512) -> Perplexity:
+    """The model on one text, in windows of ``context`` tokens; each token but the first is predicted once.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> config = LlamaConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+    ...                      num_attention_heads=2)
+    >>> perplexity(LlamaForCausalLM(config), [1, 2, 3, 4, 5, 6], context=2).tokens
+    5
+    """
+    ids = torch.as_tensor(token_ids, device=model.device).flatten()
+    if len(ids) < 2:
+        raise InputError(f"token_ids: expected at least 2 tokens, got {len(ids)}")
+    if context < 1:
+        raise InputError(f"context: expected 1 or more, got {context}")
+    total, tokens = 0.0, 0
+    training = model.training
+    model.eval()
+    with torch.no_grad():
+        for start in range(0, len(ids) - 1, context):
+            window = ids[start : start + context + 1]
+            logits = model(input_ids=window[None, :-1], use_cache=False).logits[0]
+            total += float(F.cross_entropy(logits.double(), window[1:], reduction="sum"))
+            tokens += len(window) - 1
+    model.train(training)
+    loss = total / tokens
+    return Perplexity(loss, math.exp(loss) if loss < 700 else math.inf, tokens)
+
+
+@dataclass(frozen=True)
+class ConversionRow:
+    """A conversion: its loss and perplexity, and the perplexity's ratio to the unconverted model's."""
+
+    variant: str
+    formula: str
+    loss: float
+    perplexity: float
+    ratio: float
+    loss_change: float
+    non_positive: int
+    """Row sums that were 0 or negative: outputs that are no averages."""
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What the exchange of the attention does to a pretrained model, before any training."""
+
+    model: str
+    tokens: int
+    context: int
+    dtype: str
+    loss: float
+    perplexity: float
+    rows: tuple[ConversionRow, ...]
+
+    def to_json(self) -> str:
+        """The report as JSON text; a loss that is no number becomes null."""
+        return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(x) for name, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(x) for x in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def default_text() -> str:
+    """A prose text that every Python has: the documentation of the language (``pydoc_data.topics``)."""
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def read_text(text: str | Path | None) -> str:
+    """A text as it is, the content of a file (a `Path`), or the default one."""
+    if text is None:
+        return default_text()
+    if isinstance(text, Path):
+        try:
+            return text.read_text(encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"text: {text} cannot be read: {error.strerror}") from error
+    return text
+
+
+def conversion_report(
+    model: str | PreTrainedModel,
+    variants: Iterable[str | AttentionSpec] = DEFAULT_VARIANTS,
+    text: str | Path | None = None,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    tokens: int = 512,
+    context: int = 512,
+    dtype: torch.dtype = torch.float32,
+    progress: bool = False,
+) -> ConversionReport:
+    """The loss of a pretrained model on a text, as it is and converted to each variant in turn.
+
+    ``conversion_report("smollm2")`` takes some minutes; with an own model give its tokenizer. The model that is
+    given is left converted to the last variant.
+    """
+    name = model if isinstance(model, str) else model.config.name_or_path or type(model).__name__
+    loaded = load_pretrained(model, dtype) if isinstance(model, str) else model
+    if tokenizer is None:
+        tokenizer = load_tokenizer(name)
+    ids = tokenizer(read_text(text), truncation=True, max_length=tokens + 1)["input_ids"]
+    if len(ids) < 2:
+        raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
+    before = perplexity(loaded, ids, context)
+    rows = []
+    for variant in variants:
+        loaded = convert(loaded, variant)
+        after, non_positive = _counting(loaded, ids, context)
+        row = _row(variant, before, after, non_positive)
+        rows.append(row)
+        if progress:
+            print(f"{row.variant}: loss {row.loss:.4f}, perplexity × {row.ratio:.4g}", file=sys.stderr, flush=True)
+    kind = str(loaded.dtype).removeprefix("torch.")
+    return ConversionReport(str(name), before.tokens, context, kind, before.loss, before.perplexity, tuple(rows))
+
+
+def _row(variant: str | AttentionSpec, before: Perplexity, after: Perplexity, non_positive: int) -> ConversionRow:
+    change = after.loss - before.loss
+    return ConversionRow(
+        variant=variant if isinstance(variant, str) else variant.to_json(),
+        formula=formula(as_spec(variant)),
+        loss=after.loss,
+        perplexity=after.perplexity,
+        ratio=math.exp(change) if change < 700 else math.inf,
+        loss_change=change,
+        non_positive=non_positive,
+    )
+
+
+def _counting(model: PreTrainedModel, ids: Sequence[int], context: int) -> tuple[Perplexity, int]:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", NonPositiveWarning)
+        found = perplexity(model, ids, context)
+    total = 0
+    for one in said:
+        count = re.match(r"\d+", str(one.message)) if issubclass(one.category, NonPositiveWarning) else None
+        if count is None:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        else:
+            total += int(count.group())
+    return found, total

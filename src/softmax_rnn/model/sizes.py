@@ -1,0 +1,58 @@
+"""Sizes by name: the paper's three, and two that train on a CPU.
+
+>>> build_config("small", "softmax_gate").num_hidden_layers
+20
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from softmax_rnn.errors import unknown_name
+from softmax_rnn.model.blocks import MODEL_VARIANTS
+from softmax_rnn.model.configuration import SoftmaxRNNConfig
+
+PAPER_VOCAB = 32_000
+
+
+@dataclass(frozen=True)
+class Size:
+    """The numbers of a Llama block and how many there are."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_hidden_layers: int
+
+
+SIZES = MappingProxyType(
+    {
+        "nano": Size(128, 384, 4, 4),  # 0.9 M with the 256 tokens of bytes
+        "micro": Size(320, 640, 10, 8),  # 9.5 M with 2048 tokens
+        "small": Size(1024, 2048, 16, 20),  # 275 M with the paper's 32000
+        "large": Size(3072, 6144, 16, 20),  # 2.08 B
+        "large_depth": Size(1024, 2048, 32, 60),  # 695 M
+    }
+)
+_COMMON = {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+
+
+def build_config(
+    size: str = "nano", variant: str = "softmax", *, vocab_size: int = PAPER_VOCAB, **overrides: Any
+) -> SoftmaxRNNConfig:
+    """The configuration of a size and a variant, both by name; ``overrides`` are options of `SoftmaxRNNConfig`.
+
+    >>> build_config("nano", "two_mamba", vocab_size=256, tie_word_embeddings=True).conv_width
+    2
+    """
+    if size not in SIZES:
+        raise unknown_name("size", size, SIZES)
+    row = MODEL_VARIANTS[variant]
+    known = {one.name for one in fields(SoftmaxRNNConfig)}
+    for name in overrides:
+        if name not in known:
+            raise unknown_name("option", name, sorted(known))
+    options = {**asdict(SIZES[size]), **_COMMON, "attention_spec": row.spec, **row.options, "vocab_size": vocab_size}
+    return SoftmaxRNNConfig(**{**options, **overrides})

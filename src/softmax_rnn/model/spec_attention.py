@@ -1,0 +1,87 @@
+"""Attention with a spec as a module: projections, what the spec needs, an optional short convolution, the core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.model.cache import SpecCache
+from softmax_rnn.model.configuration import SoftmaxRNNConfig
+from softmax_rnn.model.conv import ShortConv
+from softmax_rnn.model.gates import SpecTensors
+
+
+class SpecAttention(nn.Module):
+    """Projections, the parameters that the spec needs, and a call of the core.
+
+    >>> from softmax_rnn.model.sizes import build_config
+    >>> attention = SpecAttention(build_config("nano", "softmax_gate"), layer_idx=0)
+    >>> [name for name, _ in attention.parts.named_parameters()]
+    ['output_gate.weight', 'output_gate.bias']
+    """
+
+    def __init__(self, config: SoftmaxRNNConfig, layer_idx: int) -> None:
+        super().__init__()
+        spec = config.specs[layer_idx]
+        assert spec is not None and config.head_dim is not None and config.num_key_value_heads is not None
+        self.spec: AttentionSpec = spec
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        self.use_rope = config.use_rope
+        hidden, bias = config.hidden_size, config.attention_bias
+        queries, keys = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
+        self.q_proj = nn.Linear(hidden, queries, bias=bias)
+        self.k_proj = nn.Linear(hidden, keys, bias=bias)
+        self.v_proj = nn.Linear(hidden, keys, bias=bias)
+        self.o_proj = nn.Linear(queries, hidden, bias=bias)
+        self.parts = SpecTensors(spec, hidden, config.num_attention_heads, self.head_dim)
+        self.conv = None
+        if config.conv_width is not None:
+            self.conv = ShortConv(queries + 2 * keys, config.conv_width, config.conv_activation, config.conv_bias)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "B T hidden"],
+        *,
+        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        key_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: Int[Tensor, "B T"] | None = None,
+        past_key_values: SpecCache | None = None,
+    ) -> Float[Tensor, "B T hidden"]:
+        """Attention over the new positions, and over those of the cache."""
+        flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
+        if self.conv is not None:
+            flat = self._convolve(self.conv, flat, key_mask, segment_ids, past_key_values)
+        q, k, v = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in flat)
+        if self.use_rope:
+            assert position_embeddings is not None
+            q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+            v = v.to(q.dtype)  # under autocast the rotation is float32, as the core's sums are
+        tensors: dict[str, Any] = self.parts(hidden)
+        if past_key_values is None:
+            output = attend(self.spec, q, k, v, key_mask=key_mask, segment_ids=segment_ids, **tensors)
+        else:
+            output = past_key_values.extend(self.layer_idx, q, k, v, key_mask=key_mask, **tensors)
+        return self.o_proj(output.transpose(1, 2).flatten(2))
+
+    def _convolve(
+        self,
+        conv: ShortConv,
+        flat: list[Tensor],
+        key_mask: Tensor | None,
+        segment_ids: Tensor | None,
+        cache: SpecCache | None,
+    ) -> list[Tensor]:
+        """The short convolution over q, k and v side by side."""
+        layer = None if cache is None else cache.attention_layer(self.layer_idx)
+        tail = None if layer is None else layer.tail
+        joined, tail = conv(torch.cat(flat, -1), key_mask=key_mask, segment_ids=segment_ids, tail=tail)
+        if layer is not None:
+            layer.tail = tail
+        return list(joined.split([x.shape[-1] for x in flat], -1))

@@ -1,0 +1,194 @@
+"""What the tests of the forms share: inputs, masks, the literal truth of every name, pieces of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+import oracle
+from attention.compare import Result, run, seeded
+from oracle import ORACLE, dot, f, l2, relu, sum_v, sum_w, taylor_weight
+from softmax_rnn.attention.attend import attend, extend, step
+from softmax_rnn.attention.plan import FORMS, Situation
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial
+from softmax_rnn.attention.state import init_state
+from softmax_rnn.attention.variants import VARIANTS
+
+B, H, HKV, T, D, E = 2, 4, 2, 19, 8, 5
+NAMES = list(VARIANTS)
+
+
+def with_eps(weight: oracle.Weight) -> Callable[..., Tensor]:
+    """Σ w v / (Σ w + 1e-8): how relu features are normalised."""
+    return f(lambda r: sum_v(r, weight) / (sum_w(r, weight) + 1e-8))
+
+
+def by_length(weight: oracle.Weight) -> Callable[..., Tensor]:
+    """Σ w v / n^σ(c): how cosines are normalised."""
+    return f(lambda r: sum_v(r, weight) / r.n**r.exponent)
+
+
+def squared(phi: oracle.Map) -> oracle.Weight:
+    return lambda r, j: dot(phi)(r, j) ** 2
+
+
+# The presets; every other name stands in ORACLE itself.
+PRESETS: dict[str, Callable[..., Tensor]] = {
+    "based": oracle.taylor(2),
+    "cottention": ORACLE["linear_cosine"],
+    "two_mamba": oracle.power(2),
+    "taylor_1": oracle.taylor(1),
+    "taylor_2": oracle.taylor(2),
+    "taylor_4": oracle.taylor(4),
+    "sata_4": oracle.taylor(4),
+    "power_2": oracle.power(2),
+    "power_attention_2": oracle.power(2),
+    "power_attention_4": oracle.power(4),
+    "elu_taylor_2": oracle.taylor(2, oracle.elu1),
+    "elu_power_2": oracle.power(2, oracle.elu1),
+    "relu_taylor_2": with_eps(taylor_weight(2, relu)),
+    "relu_power_2": with_eps(squared(relu)),
+    "cosine_taylor_2": by_length(taylor_weight(2, l2)),
+    "cosine_power_2": by_length(squared(l2)),
+}
+LITERAL = ORACLE | PRESETS
+
+
+def inputs(
+    spec: AttentionSpec, dtype: torch.dtype = torch.float64, *, time: int = T, batch: int = B, seed: int = 100
+) -> dict[str, Tensor]:
+    """q, k, v and what the spec needs beside them; the same numbers for every spec."""
+    shapes = {"q": (batch, H, time, D), "k": (batch, HKV, time, D), "v": (batch, HKV, time, E)}
+    drawn = {name: seeded(*shape, seed=seed + n) for n, (name, shape) in enumerate(shapes.items())}
+    per_position = (batch, H, time)
+    extras = {
+        "input_gate": seeded(*per_position, seed=seed + 3).sigmoid(),
+        "output_gate": seeded(*per_position, seed=seed + 4),
+        "forget_gate": -0.3 * seeded(*per_position, seed=seed + 5).abs(),
+        "norm_weight": seeded(E, seed=seed + 6),
+        "norm_bias": seeded(E, seed=seed + 7),
+        "length_exponent": seeded(H, seed=seed + 8),
+    }
+    if not isinstance(spec.normaliser, CumulativeGate):  # which takes the raw projection
+        extras["output_gate"] = extras["output_gate"].sigmoid()
+    drawn |= {name: extras[name] for name in spec.tensors}
+    return {name: x.to(dtype) for name, x in drawn.items()}
+
+
+def key_mask(time: int = T) -> Tensor:
+    """Left padding in row 0; right padding and a hole in row 1."""
+    mask = torch.ones(B, time, dtype=torch.bool)
+    mask[0, : time // 4] = False
+    mask[1, -max(time // 6, 1) :] = False
+    mask[1, 2] = False
+    return mask
+
+
+def segment_ids(time: int = T) -> Tensor:
+    """Two documents in row 0, three in row 1; ids that are not in order."""
+    ids = torch.zeros(B, time, dtype=torch.long)
+    ids[0, 2 * time // 5 :] = 1
+    ids[1, time // 4 :] = 7
+    ids[1, time // 2 :] = 3
+    return ids
+
+
+def end_mask(time: int = T) -> Tensor:
+    """Row 0 is all padding; row 1 has padding on the left and on the right, without a hole."""
+    mask = torch.zeros(B, time, dtype=torch.bool)
+    mask[1, time // 5 : -2] = True
+    return mask
+
+
+MASKS: dict[str, Callable[[int], dict[str, Tensor]]] = {
+    "plain": lambda time: {},
+    "padded": lambda time: {"key_mask": key_mask(time)},
+    "packed": lambda time: {"segment_ids": segment_ids(time)},
+    "both": lambda time: {"key_mask": key_mask(time), "segment_ids": segment_ids(time)},
+}
+HOLES = {"padded", "both"}
+
+
+def length_of(name: str) -> int:
+    """How many positions the literal loop can afford: 80 terms for each pair take their time."""
+    score = VARIANTS[name].score
+    return 9 if isinstance(score, Polynomial) and score.degree > 10 else T
+
+
+@cache
+def truth(name: str, mask: str) -> Result:
+    """The literal double loop, in float64."""
+    time = length_of(name)
+    return run(LITERAL[name], inputs(VARIANTS[name], time=time), **MASKS[mask](time))
+
+
+def refusal(spec: AttentionSpec, form: str, mask: str = "plain", key_dim: int = D) -> str | None:
+    return FORMS[form].refuse(spec, Situation(key_dim=key_dim, holes=mask in HOLES))
+
+
+def allowed_forms(spec: AttentionSpec, mask: str = "plain", key_dim: int = D) -> list[str]:
+    return [form for form in FORMS if refusal(spec, form, mask, key_dim) is None]
+
+
+def attention(spec: AttentionSpec, **fixed) -> Callable[..., Tensor]:
+    return lambda **tensors: attend(spec, **tensors, **fixed)
+
+
+# ---- a sequence in pieces
+TIMED = ("q", "k", "v", "input_gate", "output_gate", "forget_gate")
+
+
+def between(tensors: dict[str, Tensor], start: int, stop: int) -> dict[str, Tensor]:
+    """The tensors of the positions start … stop − 1."""
+    return {name: x[:, :, start:stop] if name in TIMED else x for name, x in tensors.items()}
+
+
+def fresh_state(spec: AttentionSpec, tensors: dict[str, Tensor]):
+    q, k, v = (tensors[name] for name in "qkv")
+    return init_state(
+        spec,
+        batch=q.shape[0],
+        heads=q.shape[1],
+        kv_heads=k.shape[1],
+        key_dim=q.shape[-1],
+        value_dim=v.shape[-1],
+        dtype=q.dtype,
+    )
+
+
+def in_pieces(spec: AttentionSpec, cuts: list[int], first_form: str | None = None, **fixed) -> Callable[..., Tensor]:
+    """`attend` as calls of `extend`, one for each stretch between the cuts; the first may have a form of its own."""
+
+    def function(key_mask: Tensor | None = None, **tensors: Tensor) -> Tensor:
+        time, state, outputs = tensors["q"].shape[2], fresh_state(spec, tensors), []
+        for start, stop in zip([0, *cuts], [*cuts, time], strict=True):
+            mask = None if key_mask is None else key_mask[:, start:stop]
+            form = first_form if start == 0 else None
+            out, state = extend(spec, **between(tensors, start, stop), state=state, key_mask=mask, form=form, **fixed)
+            outputs.append(out)
+        return torch.cat(outputs, dim=2)
+
+    return function
+
+
+def step_by_step(spec: AttentionSpec, prefill: int = 0, form: str | None = None) -> Callable[..., Tensor]:
+    """`attend` as calls of `step`, after a prefill of some positions in one call."""
+
+    def function(key_mask: Tensor | None = None, **tensors: Tensor) -> Tensor:
+        time, state, outputs = tensors["q"].shape[2], fresh_state(spec, tensors), []
+        if prefill:
+            mask = None if key_mask is None else key_mask[:, :prefill]
+            out, state = extend(spec, **between(tensors, 0, prefill), state=state, key_mask=mask, form=form)
+            outputs.append(out)
+        for t in range(prefill, time):
+            here = {n: x[:, :, t] if n in TIMED else x for n, x in tensors.items()}
+            q_t, k_t, v_t = (here.pop(name) for name in "qkv")
+            mask = None if key_mask is None else key_mask[:, t]
+            out, state = step(spec, q_t, k_t, v_t, state, key_mask=mask, **here)
+            outputs.append(out.unsqueeze(2))
+        return torch.cat(outputs, dim=2)
+
+    return function

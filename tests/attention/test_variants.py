@@ -1,0 +1,146 @@
+"""The table: all names, their rows against the documented formulas, the families."""
+
+from __future__ import annotations
+
+import pytest
+
+from attention.cases import NAMES
+from oracle import ORACLE
+from softmax_rnn.attention.formula import formula
+from softmax_rnn.attention.spec import Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
+from softmax_rnn.attention.variants import NEIGHBOUR, REFERENCE, UNDOCUMENTED, VARIANTS, power, taylor
+from softmax_rnn.errors import InputError, UnknownNameError
+
+# Name → formula as documented. E5 = exp(min(q·k/√d, 5)), E = exp(q·k/√d).
+E5, EXP = "w = exp(min(q·k/√d, 5))", "w = exp(q·k/√d)"
+DOCUMENTED = {
+    "softmax": f"o = Σ w v / Σ w,  {EXP}",
+    "softmax_clamp_denom": f"o = Σ w v / max(Σ w, 1),  {E5}",
+    "softmax_detach_denom": f"o = Σ w v / stopgrad(max(Σ w, 1)),  {E5}",
+    "softmax_detach_denom_gate": f"o = gᵒ · Σ w v / stopgrad(Σ w + 0.0001),  {E5}",
+    "softmax_divs": f"o = Σ w v / n,  {E5}",
+    "softmax_gate": f"o = gᵒ · Σ w v,  {E5}",
+    "softmax_divS_gate": f"o = gᵒ · Σ w v / n,  {E5}",
+    "softmax_divS_gatev2": f"o = gᵒ · Σ w v / n,  {E5}",
+    "softmax_divS_norm": f"o = RMS(Σ w v / n),  {E5}",
+    "softmax_taylor_80terms": "o = Σ w v / Σ w,  w = Σₙ₌₀…79 (q·k/√d)ⁿ/n!",
+    "gated_softmax": f"o = LN(gᵒ · Σ w gⁱ v / n),  {E5}",
+    "gated_softmax_no_norm": f"o = gᵒ · Σ w gⁱ v / n,  {E5}",
+    "gated_softmax_no_in_gate": f"o = LN(gᵒ · Σ w v / n),  {E5}",
+    "gated_softmax_no_out_gate": f"o = LN(Σ w gⁱ v / n),  {E5}",
+    "gated_softmax_no_out_gate_no_norm": f"o = Σ w gⁱ v / n,  {E5}",
+    "gated_softmax_no_in_gate_no_norm": f"o = gᵒ · Σ w v / n,  {E5}",
+    "gated_relu_no_in_gate_no_norm": "o = gᵒ · Σ w v / n,  w = min(relu(q)·relu(k)/√d, 5)",
+    "gated_softmax_no_gate": f"o = LN(Σ w v / n),  {E5}",
+    "gated_softmax_no_gate_rmsnorm": f"o = RMS(Σ w v / n),  {E5}",
+    "gated_softmax_no_gate_rmsnorm_nodivS": f"o = RMS(Σ w v),  {E5}",
+    "gated_softmax_no_gate_L2norm_nodivS": f"o = L2(Σ w v),  {E5}",
+    "gated_softmax_no_gate_L2norm_nodivS_noclamp": f"o = L2(Σ w v),  {EXP}",
+    "gated_ReLU_no_gate_L2norm_nodivS_noclamp": "o = L2(Σ w v),  w = relu(q)·relu(k)/√d",
+    "gated_softmax_out_gate_L2norm_nodivS_noclamp": f"o = L2(gᵒ · Σ w v),  {EXP}",
+    "gated_softmax_post_out_gate_L2norm_nodivS_noclamp": f"o = gᵒ · L2(Σ w v),  {EXP}",
+    "gated_softmax_no_gate_no_norm": f"o = Σ w v / n,  {E5}",
+    "linear_elu": "o = Σ w v / Σ w,  w = (elu(q)+1)·(elu(k)+1)",
+    "linear_relu": "o = Σ w v / (Σ w + 1e-08),  w = relu(q)·relu(k)",
+    "linear_cosine": "o = Σ w v / n^σ(c),  w = q/|q|·k/|k|",
+}
+UNDOCUMENTED_NAMES = {
+    "gated_softmax_no_gate_customnorm": f"o = d · L2(Σ w v / n),  {E5}",
+    "gated_softmax_cumgate": f"o = Σ w v / max(Σᵣ exp(gᵒᵣ), 1),  {E5}",
+    "cumulative_gated_softmax": f"o = Σ w v / (n · Σᵣ exp(gᵒᵣ)),  {E5}",
+    "gated_softmax_decay": f"o = LN(gᵒ · Σ w gⁱ v / n),  {E5} · decay",
+}
+
+
+def test_all_29_documented_names_and_the_four_others_are_there():
+    assert len(DOCUMENTED) == 29
+    assert {name for name in NAMES if VARIANTS.row(name).source == REFERENCE} == set(DOCUMENTED)
+    assert {name for name in NAMES if VARIANTS.row(name).source == UNDOCUMENTED} == set(UNDOCUMENTED_NAMES)
+
+
+@pytest.mark.parametrize("name", ["based", "sata_4", "power_attention_2", "forgetting_transformer", "two_mamba"])
+def test_neighbours_are_presets(name):
+    row = VARIANTS.row(name)
+    assert row.source == NEIGHBOUR
+    assert row.note
+    assert row.spec == VARIANTS[name]
+
+
+@pytest.mark.parametrize("name", ORACLE)
+def test_every_name_of_the_oracle_is_in_the_table(name):
+    assert name in NAMES
+
+
+@pytest.mark.parametrize(("name", "text"), (DOCUMENTED | UNDOCUMENTED_NAMES).items())
+def test_row_writes_the_documented_formula(name, text):
+    assert formula(VARIANTS[name]) == text
+
+
+@pytest.mark.parametrize("order", [0, 1, 3, 80, 120])
+def test_taylor_family_takes_any_order(order):
+    spec = VARIANTS[f"taylor_{order}"]
+    assert spec == taylor(order) == VARIANTS[f"sata_{order}"]
+    assert spec.score.coefficients == taylor_coefficients(order)
+    assert f"taylor_{order}" in VARIANTS
+
+
+@pytest.mark.parametrize(
+    ("prefix", "feature_map"), [("", None), ("elu_", EluPlusOne()), ("relu_", Relu()), ("cosine_", Cosine())]
+)
+def test_families_exist_for_every_feature_map(prefix, feature_map):
+    for kind, degree in (("taylor", 3), ("power", 5)):
+        spec = VARIANTS[f"{prefix}{kind}_{degree}"]
+        assert spec.feature_map == feature_map
+        assert spec.score.degree == degree
+        assert spec.score.is_taylor == (kind == "taylor")
+
+
+def test_builders_take_any_normaliser():
+    assert taylor(2, Relu(), RowSum(eps=1e-3)).normaliser == RowSum(eps=1e-3)
+    assert power(1, EluPlusOne()) == VARIANTS["linear_elu"]
+    assert power(2).score.scale is None
+    assert power(2, Relu()).score.scale == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("sofmax", "softmax"),
+        ("linear_eluu", "linear_elu"),
+        ("Linear_Cosine", "linear_cosine"),
+        ("taylorr_2", "taylor_"),
+    ],
+)
+def test_unknown_name_comes_with_the_nearest(name, nearest):
+    assert name not in VARIANTS
+    with pytest.raises(UnknownNameError, match=f"did you mean '{nearest}"):
+        VARIANTS[name]
+
+
+def test_unknown_name_is_a_key_error_and_a_value_error():
+    with pytest.raises(KeyError):
+        VARIANTS["zzz"]
+    with pytest.raises(ValueError, match="expected one of"):
+        VARIANTS["zzz"]
+    assert VARIANTS.get("zzz") is None
+
+
+@pytest.mark.parametrize("name", ["taylor_", "taylor_-1", "taylor_x", "power_2 ", "taylor_1000", ""])
+def test_names_that_only_resemble_a_family_are_unknown(name):
+    assert name not in VARIANTS
+
+
+def test_an_order_whose_coefficients_leave_the_number_range_is_refused():
+    with pytest.raises(InputError, match="order"):
+        VARIANTS["taylor_200"]
+
+
+def test_the_table_is_read_only():
+    with pytest.raises(TypeError):
+        VARIANTS["softmax"] = VARIANTS["linear_elu"]
+
+
+def test_softmax_is_the_default_spec():
+    assert VARIANTS["softmax"].score == Exp()
+    assert VARIANTS["softmax"].normaliser == RowSum()
+    assert len(VARIANTS) == len(set(NAMES))
