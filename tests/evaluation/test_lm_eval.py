@@ -24,7 +24,14 @@ from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
 torch.set_num_threads(1)
 
-VARIANTS = [None, "softmax", "taylor_2", "gated_softmax", "gated_softmax_no_gate_L2norm_nodivS_noclamp", "linear_cosine"]
+VARIANTS = [
+    None,
+    "softmax",
+    "taylor_2",
+    "gated_softmax",
+    "gated_softmax_no_gate_L2norm_nodivS_noclamp",
+    "linear_cosine",
+]
 
 
 def test_the_model_is_registered() -> None:

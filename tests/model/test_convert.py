@@ -37,6 +37,8 @@ from softmax_rnn.errors import InputError, UnknownNameError
 from softmax_rnn.model import SoftmaxRNNForCausalLM, SpecCache
 from softmax_rnn.model.convert import convert, specs_of
 from softmax_rnn.model.foreign import ConvertedGemma, ConvertedQwen3
+from softmax_rnn.model.sizes import build_config
+from softmax_rnn.model.stream import stream
 
 torch.set_num_threads(1)
 
@@ -205,7 +207,9 @@ def test_frozen_weights_stay_frozen_and_weights_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma"])
-@pytest.mark.parametrize("spec", ["softmax", "taylor_2", "gated_softmax", "forgetting_transformer", "linear_cosine", L2])
+@pytest.mark.parametrize(
+    "spec", ["softmax", "taylor_2", "gated_softmax", "forgetting_transformer", "linear_cosine", L2]
+)
 def test_decoding_with_the_state_is_decoding_without(name: str, spec: str) -> None:
     model = convert(build(name), spec)
     text = greedy(model)
@@ -318,3 +322,28 @@ def test_forget_bias() -> None:
     assert bool((model.model.layers[0].self_attn.parts.forget_gate.bias == 8.0).all())
     asleep = logits(convert(build("llama"), "forgetting_transformer"))
     assert (logits(model) - asleep).abs().max() > 1e-6
+
+
+def test_our_own_models_are_converted_too() -> None:
+    ids, _ = batch()
+    model = SoftmaxRNNForCausalLM(build_config("nano", "gated_softmax_plusplus", vocab_size=48)).eval()
+    conv = model.model.layers[0].self_attn.conv
+    assert conv is not None
+    taps = conv.state_dict()
+    converted = convert(model, "taylor_2")
+    assert converted.config.conv_width == 4
+    for key, x in converted.model.layers[0].self_attn.conv.state_dict().items():
+        assert torch.equal(x, taps[key])
+    assert converted(input_ids=ids).logits.isfinite().all()
+    mamba = SoftmaxRNNForCausalLM(build_config("nano", "linear_mamba", vocab_size=48))
+    with pytest.raises(InputError, match=r"mixer: .* Mamba-2 mixers"):
+        convert(mamba, "softmax")
+
+
+def test_a_foreign_class_streams() -> None:
+    model = convert(build("qwen3"), "taylor_2")
+    ids, _ = batch()
+    expected = model.generate(ids[:1], max_new_tokens=5, do_sample=False)[0, 9:].tolist()
+    steps = list(stream(model, ids[0].tolist(), max_new_tokens=5))
+    assert [step.token for step in steps] == expected
+    assert len({step.state_bytes for step in steps}) == 1

@@ -82,7 +82,12 @@ def test_texts(tmp_path: Path) -> None:
 def test_a_report() -> None:
     variants = ("softmax", "taylor_1", VARIANTS["softmax_gate"])
     report = conversion_report(
-        tiny(0.6), variants, "the quick brown fox jumps over the lazy dog. " * 3, tokenizer=letters(), tokens=60, context=20
+        tiny(0.6),
+        variants,
+        "the quick brown fox jumps over the lazy dog. " * 3,
+        tokenizer=letters(),
+        tokens=60,
+        context=20,
     )
     softmax, order_1, gate = report.rows
     assert report.tokens == 60 and report.context == 20 and report.perplexity == pytest.approx(math.exp(report.loss))

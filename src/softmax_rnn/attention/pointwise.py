@@ -61,6 +61,11 @@ class Extras:
     norm_bias: Float[Tensor, " E"] | None = None
     length_exponent: Float[Tensor, " H"] | None = None
 
+    def span(self, place: slice) -> Extras:
+        """The same for some of the positions."""
+        timed = {"input_gate": self.input_gate, "output_gate": self.output_gate, "forget_gate": self.forget_gate}
+        return replace(self, **{name: x[:, :, place] for name, x in timed.items() if x is not None})
+
 
 def features(spec: AttentionSpec, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """φ(q) · scale and φ(k)."""
@@ -149,7 +154,8 @@ class Rows:
     """log Σ_{r≤i} exp(output_gate_r), for the cumulative gate."""
     extras: Extras
     nonpositive: OnNonPositive
-    some_see_nothing: bool
+    real: Bool[Tensor, "B T"] | None
+    """Which positions are not padding; None when all are real, so that each sees at least itself."""
 
 
 def epilogue(sums: Sums, rows: Rows, output_gate: Float[Tensor, "B H T"] | None) -> Float[Tensor, "B H T E"]:
@@ -166,7 +172,7 @@ def epilogue(sums: Sums, rows: Rows, output_gate: Float[Tensor, "B H T"] | None)
     if gate is not None and gate.after_norm:
         assert output_gate is not None
         y = y * output_gate[..., None]
-    return torch.where((rows.lengths > 0)[:, None, :, None], y, 0) if rows.some_see_nothing else y
+    return torch.where((rows.lengths > 0)[:, None, :, None], y, 0) if rows.real is not None else y
 
 
 def _reduced(number: float, output: Output, power: float) -> Float[Tensor, "B H T"]:
@@ -200,7 +206,10 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
 
 
 def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
-    bad = int(((total.detach() <= 0) & (rows.lengths > 0)[:, None]).sum())
+    found = total.detach() <= 0
+    if rows.real is not None:
+        found = found & rows.real[:, None]
+    bad = int(found.sum())
     if not bad:
         return
     why = "weights of this score can be negative" if can_be_negative(rows.spec) else "all weights of the row are 0"

@@ -40,6 +40,7 @@ def convert(
 
     The weights are taken over, not copied: go on with the model that comes back, not with the one that was given.
 
+    >>> from transformers import LlamaConfig
     >>> config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2,
     ...                      num_attention_heads=2)
     >>> model = convert(LlamaForCausalLM(config), ["softmax", "taylor_2"])

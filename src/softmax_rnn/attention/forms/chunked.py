@@ -108,6 +108,7 @@ class _Chunk:
     k: Float[Tensor, "N C D"]
     u: Float[Tensor, "N C U"]
     rows: Float[Tensor, "N R O"] | None
+    memory: Scratch
     from_past: Float[Tensor, "N R 1"] | None
     """e^(c_i − c_{a−1}), 0 where the segment began inside the chunk."""
     into_state: Float[Tensor, "N C 1"] | None
@@ -116,8 +117,6 @@ class _Chunk:
     """e^(c_end − c_{a−1}), 0 where the last segment began inside the chunk."""
     inside: Float[Tensor, "N R C"] | None
     """e^(c_i − c_j) where i sees j, else 0; None for the plain lower triangle."""
-
-    memory: Scratch
 
     def query_features(self, features: SymmetricFeatures) -> Float[Tensor, "N F R"]:
         """φ(q) with multinomials and coefficients."""
@@ -169,8 +168,8 @@ class _Inputs:
                 self.k[heads, place],
                 self.u[heads, place],
                 None if self.rows is None else self.rows[heads, :, place].flatten(1, 2),
-                *self._passing(group, place),
                 memory,
+                *self._passing(group, place),
             )
 
     def _passing(self, group: Group, place: slice) -> tuple[Tensor | None, ...]:
