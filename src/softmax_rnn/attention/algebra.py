@@ -188,6 +188,10 @@ MAX_STATE_FEATURES = 2**16
 """More features than this make a state that no context is long enough for (order 3 at d = 64 has 47,905)."""
 
 
+MAX_STATE_DEGREE = 12
+"""A sum over features of higher degree cancels: its terms are (|q||k|)^n, its value may be near 0."""
+
+
 def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     """The polynomial whose features make a state of fixed size, or None: then keys and values are kept.
 
@@ -195,14 +199,16 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     (True, None)
     """
     score = spec.polynomial
-    return score if score is not None and n_features(score, key_dim) <= MAX_STATE_FEATURES else None
+    if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, key_dim) > MAX_STATE_FEATURES:
+        return None
+    return score
 
 
 def needs_wide_state(score: Polynomial) -> bool:
-    """Whether a state must be kept in float64: where orders 0 and 1 are absent, a weight |q·k|^n can be far
-    smaller than the products (|q||k|)^n that make it, and float32 would lose it.
+    """Whether sums over features need float64: where orders 0 and 1 are absent, or the degree is high, a weight
+    can be far smaller than the products (|q||k|)^n that make it, and float32 would lose it.
     """
-    return score.orders[0] >= 2
+    return score.orders[0] >= 2 or score.degree >= 5
 
 
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention import pointwise
-from softmax_rnn.attention.algebra import fixed_state_score, needs_wide_state
+from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score, needs_wide_state
 from softmax_rnn.attention.arguments import (
     Shape,
     check_extras,
@@ -20,7 +20,7 @@ from softmax_rnn.attention.arguments import (
     check_qkv,
     check_segment_ids,
 )
-from softmax_rnn.attention.contraction import Contraction, Sums, fit_polynomial, largest_norm, widen
+from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums, fit_polynomial, largest_norm, widen
 from softmax_rnn.attention.forms.blockwise import blockwise
 from softmax_rnn.attention.forms.chunked import chunked
 from softmax_rnn.attention.forms.fused import fused
@@ -28,7 +28,7 @@ from softmax_rnn.attention.forms.parallel import parallel
 from softmax_rnn.attention.forms.recurrent import recurrent_features, recurrent_rows
 from softmax_rnn.attention.plan import Plan, Situation, choose
 from softmax_rnn.attention.pointwise import Extras, OnNonPositive, Rows
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial, RowSum
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, EluPlusOne, Polynomial, RowSum
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, pieces, visibility
 from softmax_rnn.errors import InputError
@@ -205,9 +205,11 @@ def _check(
     shape = check_qkv(q, k, v)
     check_key_mask(key_mask, shape, q.device)
     check_segment_ids(segment_ids, shape, q.device)
-    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    wide = _working_dtype(spec, q, k)
     like = torch.empty(0, dtype=wide, device=q.device)
     extras = check_extras(spec, shape, like, given)
+    if key_mask is not None:
+        q, extras = _clean_padding(key_mask, q, extras)
     return _Call(
         spec,
         shape,
@@ -220,6 +222,30 @@ def _check(
         check_nonpositive(nonpositive),
         q.dtype,
     )
+
+
+LOWEST_ELU = -30.0
+
+
+def _working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
+    """float32 or wider; float64 where the product of two features exp(x) would leave float32."""
+    if q.dtype == torch.float64:
+        return torch.float64
+    if isinstance(spec.feature_map, EluPlusOne) and min(float(q.detach().min()), float(k.detach().min())) < LOWEST_ELU:
+        return torch.float64
+    return torch.float32
+
+
+def _clean_padding(key_mask: Tensor, q: Tensor, extras: Extras) -> tuple[Tensor, Extras]:
+    """What stands at padding may be anything: 0 in place of numbers that are not finite, which would spread."""
+    padding = ~key_mask[:, None]
+
+    def clean(x: Tensor) -> Tensor:
+        where = padding if x.dim() == padding.dim() else padding[..., None]
+        return x.masked_fill(where & ~x.isfinite(), 0)
+
+    timed = {"input_gate": extras.input_gate, "output_gate": extras.output_gate, "forget_gate": extras.forget_gate}
+    return clean(q), replace(extras, **{name: clean(x) for name, x in timed.items() if x is not None})
 
 
 def _check_state(call: _Call, state: State) -> None:
@@ -260,7 +286,7 @@ def _run(call: _Call, state: State | None, form: str | None, keep_state: bool) -
         job = _prologue(call, state, now)
         plan = _plan(call, job, state, form)
         sums, after = _contract(call, job, state, plan, keep_state)
-        output = _epilogue(call, sums, now)
+        output = _epilogue(call, sums, now, job.negative)
     if keep_state:
         assert after is not None
         after = replace(after, lengths=now.lengths[:, -1].long(), gate_mass=_last(now.gate_mass))
@@ -341,14 +367,17 @@ def _prologue(call: _Call, state: State | None, now: _Positions) -> Contraction:
         decay = pointwise.running_decay(call.extras.forget_gate, now.seen.key_mask)
     heads = shape.heads if pointwise.keys_differ_by_head(spec) else shape.kv_heads
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
-    seen = now.seen
+    seen, rooms = now.seen, (None, None)
     if isinstance(state, GrowingState) and state.time:
         seen = replace(seen, key_mask=_join_masks(state, seen.key_mask, shape))
-        k, v = torch.cat([state.keys.to(k.dtype), k], 2), torch.cat([state.values.to(v.dtype), v], 2)
+        k, v, rooms = state.append(k, v)
         if decay is not None and state.decay is not None:
             decay = torch.cat([state.decay, decay + state.decay[..., -1:]], 2)
     wants_row_sum = isinstance(spec.normaliser, RowSum)
-    return Contraction(spec.score, q.unflatten(1, (heads, -1)), k, v, decay, seen, wants_row_sum)
+    negative = NegativeRows() if wants_row_sum and can_be_negative(spec) else None
+    return Contraction(
+        spec.score, q.unflatten(1, (heads, -1)), k, v, decay, seen, wants_row_sum, negative=negative, rooms=rooms
+    )
 
 
 def _join_masks(state: GrowingState, key_mask: Tensor | None, shape: Shape) -> Tensor | None:
@@ -389,11 +418,11 @@ def _contract(
 ) -> tuple[Sums, State | None]:
     """Run the form; the state after it lacks what only `_Positions` knows."""
     if fixed_state_score(call.spec, call.shape.key_dim) is None:
-        fitted = fit_polynomial(job, largest_norm(job.k)) if isinstance(job.score, Polynomial) else job
+        fitted = fit_polynomial(job, largest_norm(job.k), True) if isinstance(job.score, Polynomial) else job
         sums = SUMS_FROM_KEYS[plan.form](fitted)
         if not keep_state:
             return sums, None
-        return sums, GrowingState(UNKNOWN, None, job.k, job.v, job.decay, job.seen.key_mask)
+        return sums, GrowingState(UNKNOWN, None, job.k, job.v, job.decay, job.seen.key_mask, *job.rooms)
     key_norm = largest_norm(job.k)
     matrix = None
     if isinstance(state, FixedState):
@@ -401,18 +430,18 @@ def _contract(
         matrix = state.matrix
     score = job.score
     assert isinstance(score, Polynomial)
-    if needs_wide_state(score) and (keep_state or plan.form == "recurrent"):
+    through_state = SUMS_FROM_STATE.get(plan.form)
+    if needs_wide_state(score) and (keep_state or through_state):
         job = widen(job)
-    fitted = fit_polynomial(job, key_norm)
-    if plan.form in SUMS_FROM_STATE:
-        sums, matrix = SUMS_FROM_STATE[plan.form](fitted, matrix)
+    if through_state:
+        sums, matrix = through_state(fit_polynomial(job, key_norm, sees_keys=False), matrix)
     else:
-        sums = SUMS_FROM_KEYS[plan.form](fitted)
-        matrix = chunked(job)[1] if keep_state else None
+        sums = SUMS_FROM_KEYS[plan.form](fit_polynomial(job, key_norm, sees_keys=True))
+        matrix = chunked(fit_polynomial(job, key_norm, sees_keys=False))[1] if keep_state else None
     return sums, FixedState(UNKNOWN, None, matrix, key_norm) if matrix is not None else None
 
 
-def _epilogue(call: _Call, sums: Sums, now: _Positions) -> Tensor:
+def _epilogue(call: _Call, sums: Sums, now: _Positions, negative: NegativeRows | None) -> Tensor:
     dtype = call.q.dtype
 
     def by_head(x: Tensor | None) -> Any:
@@ -426,6 +455,7 @@ def _epilogue(call: _Call, sums: Sums, now: _Positions) -> Tensor:
         now.gate_mass,
         call.extras,
         call.nonpositive,
+        0 if negative is None else negative.count,
         real=now.seen.key_mask,
     )
     return pointwise.epilogue(wide, rows, call.extras.output_gate).to(dtype)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from math import ceil
 
 from softmax_rnn.attention.algebra import (
+    MAX_STATE_DEGREE,
     MAX_STATE_FEATURES,
     fixed_state_score,
     is_positive_row_factor,
     is_scale_invariant,
     n_features,
+    needs_wide_state,
 )
 from softmax_rnn.attention.scores import DIRECT_TAYLOR_ORDER
 from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum
@@ -114,7 +116,7 @@ def _refuse_chunked(spec: AttentionSpec, situation: Situation) -> str | None:
     if spec.score.clamp is not None:
         return "a clamped score is no polynomial, so it has no finite features"
     if fixed_state_score(spec, situation.key_dim) is None:
-        return f"its state would have more than {MAX_STATE_FEATURES:,} features a head"
+        return f"more than {MAX_STATE_FEATURES:,} features a head, or a degree above {MAX_STATE_DEGREE}"
     return None
 
 
@@ -165,14 +167,16 @@ def _cost_chunked(spec: AttentionSpec, s: Situation) -> float:
     tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2
     chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / 2**22)
     calls = chunks * (16 + 2 * s.key_dim * max(score.degree - 1, 0)) * CALL
-    return (calls + tokens * (state + inside)) * (3.5 if s.needs_grad else 1)
+    start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
+    wide = 2.5 if needs_wide_state(score) else 1
+    return (calls + start + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
 
 def _cost_recurrent(spec: AttentionSpec, s: Situation) -> float:
     step = s.batch * s.heads
     score = fixed_state_score(spec, s.key_dim)
     if score is not None:
-        step *= n_features(score, s.key_dim) * s.value_dim * 3 * MEMORY_PASS
+        step *= n_features(score, s.key_dim) * s.value_dim * 2 * MEMORY_PASS
     else:
         step *= s.keys * (s.key_dim + s.value_dim) * MEMORY_PASS / 2
     return s.queries * (30 * CALL + step) * (3 if s.needs_grad else 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -15,7 +16,7 @@ from torch import Tensor
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.features import feature_map
-from softmax_rnn.attention.rownorm import in_range, over_root, unit
+from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
 from softmax_rnn.attention.spec import (
     AttentionSpec,
     CumulativeGate,
@@ -36,7 +37,12 @@ SMALLEST_LOG_DECAY = -1e4
 
 
 class NonPositiveWarning(UserWarning):
-    """Row sums that are 0 or negative: the output of those rows means nothing."""
+    """Row sums or weights that are not positive: the output of those rows is no average."""
+
+    def __init__(self, text: str, row_sums: int = 0, negative_rows: int = 0) -> None:
+        super().__init__(text)
+        self.row_sums = row_sums
+        self.negative_rows = negative_rows
 
 
 class NonPositiveError(InputError):
@@ -154,6 +160,8 @@ class Rows:
     """log Σ_{r≤i} exp(output_gate_r), for the cumulative gate."""
     extras: Extras
     nonpositive: OnNonPositive
+    negative_rows: int
+    """Rows in which the form has seen a weight below 0."""
     real: Bool[Tensor, "B T"] | None
     """Which positions are not padding; None when all are real, so that each sees at least itself."""
 
@@ -198,11 +206,17 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
         total = total + _reduced(part.eps, output, 1.0)
     if part.minimum is not None:
         total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
-    if isinstance(rows.spec.score, Polynomial) and part.minimum is None:
+    if isinstance(rows.spec.score, Polynomial):
         _report_nonpositive(total, rows)
     if part.detach:
         total = total.detach()
-    return Output(output.y, 1 / torch.where(total == 0, 1, total), None)
+    y = output.y
+    if bool((total.detach().abs() < SMALLEST[total.dtype]).any()):
+        # The gradient has the square of the sum below: take its power of two out of both.
+        exponent = torch.frexp(total.detach()).exponent.clamp(-1000 if y.dtype == torch.float64 else -120).to(y.dtype)
+        scale = torch.exp2(-exponent)
+        y, total = y * scale[..., None], total * scale
+    return Output(y, 1 / torch.where(total == 0, 1, total), None)
 
 
 def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
@@ -210,13 +224,27 @@ def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
     if rows.real is not None:
         found = found & rows.real[:, None]
     bad = int(found.sum())
-    if not bad:
+    if not bad and not rows.negative_rows:
         return
-    why = "weights of this score can be negative" if can_be_negative(rows.spec) else "all weights of the row are 0"
-    text = f"{bad} of {total.numel()} row sums are not positive ({why}): the outputs of these rows are not averages"
+    said = []
+    if bad:
+        why = "weights of this score can be negative" if can_be_negative(rows.spec) else "all weights of the row are 0"
+        said.append(f"{bad} of {total.numel()} row sums are not positive ({why})")
+    if rows.negative_rows:
+        said.append(f"weights below 0 in {rows.negative_rows} stretches of rows")
+    text = f"{' and '.join(said)}: the outputs of these rows are not averages"
     if rows.nonpositive is OnNonPositive.ERROR:
         raise NonPositiveError(text)
-    warnings.warn(text, NonPositiveWarning, stacklevel=6)
+    warnings.warn(NonPositiveWarning(text, bad, rows.negative_rows), stacklevel=_stack_level())
+
+
+def _stack_level() -> int:
+    """How many calls up the user's own line is."""
+    frame, level = sys._getframe(1), 1
+    inside = ("softmax_rnn.attention", "functools")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 @normalise.register

@@ -49,7 +49,8 @@ def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], F
 
 
 def _by_powers_of_two(y: Tensor) -> tuple[Tensor, Tensor]:
-    exponent = torch.frexp(y.detach().abs().amax(-1)).exponent.clamp(min=-120).to(y.dtype)
+    lowest = -120 if y.dtype == torch.float32 else -1000
+    exponent = torch.frexp(y.detach().abs().amax(-1)).exponent.clamp(min=lowest).to(y.dtype)
     return y * torch.exp2(-exponent)[..., None], exponent
 
 

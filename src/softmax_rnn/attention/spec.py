@@ -16,11 +16,14 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any, ClassVar
 
 from softmax_rnn.errors import InputError, unknown_name
 
 FLOAT32_EPS = 1.1920929e-07
+MAX_ORDER = 170
+"""171! is no float."""
 
 
 @dataclass(frozen=True)
@@ -143,15 +146,15 @@ def taylor_coefficients(order: int) -> tuple[float, ...]:
 
 def taylor_score(order: int, scale: float | None = None) -> Polynomial:
     """The Taylor polynomial of exp up to ``order``."""
-    if order < 0:
-        raise InputError(f"order: expected 0 or more, got {order}")
+    if not 0 <= order <= MAX_ORDER:
+        raise InputError(f"order: expected 0 to {MAX_ORDER}, got {order}")
     return Polynomial(coefficients=taylor_coefficients(order), scale=scale)
 
 
 def power_score(power: int, scale: float | None = None) -> Polynomial:
     """f(x) = x^power."""
-    if power < 0:
-        raise InputError(f"power: expected 0 or more, got {power}")
+    if not 0 <= power <= MAX_ORDER:
+        raise InputError(f"power: expected 0 to {MAX_ORDER}, got {power}")
     return Polynomial(coefficients=(0.0,) * power + (1.0,), scale=scale)
 
 
@@ -201,6 +204,11 @@ class OutputGate(Part):
 # -- normalisers: what stands where softmax has its denominator ----------------------------------------
 
 
+def _check_eps(eps: float) -> None:
+    if not (math.isfinite(eps) and eps >= 0):
+        raise InputError(f"eps: expected 0 or more, got {eps!r}")
+
+
 @dataclass(frozen=True)
 class Normaliser(Part):
     """What the numerator is divided by."""
@@ -220,8 +228,7 @@ class RowSum(Normaliser):
     def __post_init__(self) -> None:
         if self.minimum is not None and not (math.isfinite(self.minimum) and self.minimum > 0):
             raise InputError(f"minimum: expected a positive number or None, got {self.minimum!r}")
-        if not (math.isfinite(self.eps) and self.eps >= 0):
-            raise InputError(f"eps: expected 0 or more, got {self.eps!r}")
+        _check_eps(self.eps)
 
 
 @dataclass(frozen=True)
@@ -278,6 +285,9 @@ class RMSNorm(OutputNorm):
     eps: float = FLOAT32_EPS
     affine: bool = True
 
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
+
 
 @dataclass(frozen=True)
 class LayerNorm(OutputNorm):
@@ -286,6 +296,9 @@ class LayerNorm(OutputNorm):
     kind: ClassVar[str] = "layer"
     eps: float = 1e-5
     affine: bool = True
+
+    def __post_init__(self) -> None:
+        _check_eps(self.eps)
 
 
 @dataclass(frozen=True)
@@ -325,7 +338,7 @@ class AttentionSpec:
                 kinds = ", ".join(Part.registry[field.name])
                 raise InputError(f"{field.name}: expected one of {kinds}, got {part!r}")
 
-    @property
+    @cached_property
     def tensors(self) -> tuple[str, ...]:
         """The names of the tensors that `attend` needs beside q, k and v."""
         norm = self.output_norm
@@ -384,7 +397,7 @@ def _part_from_dict(slot: str, values: Any) -> Part | None:
     if not isinstance(values, dict) or "kind" not in values:
         raise InputError(f"{slot}: expected an object with a kind ({', '.join(kinds)}), got {values!r}")
     options = {name: value for name, value in values.items() if name != "kind"}
-    if values["kind"] not in kinds:
+    if not isinstance(values["kind"], str) or values["kind"] not in kinds:
         raise unknown_name(f"{slot} kind", values["kind"], kinds)
     part = kinds[values["kind"]]
     known = [field.name for field in fields(part)]

@@ -6,7 +6,7 @@ each other. Exp and clamped scores have none: theirs is the growing list of keys
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import torch
@@ -29,7 +29,7 @@ class State:
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
     @property
@@ -39,7 +39,42 @@ class State:
 
     def select(self, rows: Int[Tensor, " N"]) -> State:
         """The state of some rows of the batch, in that order and as often as asked: what beam search does."""
-        return replace(self, **{name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()})
+        chosen = {name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()}
+        return replace(self, **chosen, **dict.fromkeys(self.__dict__.keys() & {"key_room", "value_room"}))
+
+
+SPARE_POSITIONS = 64
+"""Room for so many steps, or for a quarter of what there is, at a time."""
+
+
+class Room:
+    """Memory with places to spare behind a growing tensor, so that a step writes one position and copies none.
+
+    ``used`` is how far it has been written. A state that is shorter than that (an older one, kept by the caller)
+    must not write here: it would overwrite what a newer one sees.
+    """
+
+    def __init__(self, memory: Float[Tensor, "B K C D"], used: int) -> None:
+        self.memory = memory
+        self.used = used
+
+    @classmethod
+    def append(
+        cls, room: Room | None, old: Float[Tensor, "B K T D"], new: Float[Tensor, "B K t D"]
+    ) -> tuple[Tensor, Room]:
+        """Old and new positions as one tensor, and the room that it stands in."""
+        before, after = old.shape[2], old.shape[2] + new.shape[2]
+        if room is None or room.used != before or room.memory.shape[2] < after:
+            batch, heads, _, dim = old.shape
+            memory = new.new_empty(batch, heads, max(after + SPARE_POSITIONS, after * 5 // 4), dim)
+            memory[:, :, :before] = old
+            room = cls(memory, before)
+        room.memory[:, :, before:after] = new
+        room.used = after
+        return room.memory[:, :, :after], room
+
+
+Rooms = tuple["Room | None", "Room | None"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +86,17 @@ class GrowingState(State):
     values: Float[Tensor, "B K T E"]
     decay: Float[Tensor, "B K T"] | None
     key_mask: Bool[Tensor, "B T"] | None
+    key_room: Room | None = field(default=None, repr=False, compare=False)
+    value_room: Room | None = field(default=None, repr=False, compare=False)
+
+    def append(self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"]) -> tuple[Tensor, Tensor, Rooms]:
+        """All keys and all values, and the rooms that they stand in."""
+        old = self.keys.to(k.dtype), self.values.to(v.dtype)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (*old, k, v)):
+            return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
+        keys, key_room = Room.append(self.key_room, old[0], k)
+        values, value_room = Room.append(self.value_room, old[1], v)
+        return keys, values, (key_room, value_room)
 
     @property
     def time(self) -> int:

@@ -35,7 +35,7 @@ from softmax_rnn.attention.spec import (
     power_score,
     taylor_score,
 )
-from softmax_rnn.errors import unknown_name
+from softmax_rnn.errors import InputError, unknown_name
 
 REFERENCE = "reference"
 UNDOCUMENTED = "reference, undocumented"
@@ -64,6 +64,13 @@ class Family:
         """The spec of a name of this family, or None."""
         found = re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"(\d{1,3})"), name)
         return self.build(int(found.group(1))) if found else None
+
+    def has(self, name: str) -> bool:
+        """Whether the name belongs to this family and its number is one that a spec can have."""
+        try:
+            return self.match(name) is not None
+        except InputError:
+            return False
 
 
 E = Exp()
@@ -231,7 +238,7 @@ class VariantTable(Mapping[str, AttentionSpec]):
         raise unknown_name("variant", name, [*self._rows, *(family.name for family in self.families)])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._rows or any(f.match(str(name)) is not None for f in self.families)
+        return name in self._rows or any(family.has(str(name)) for family in self.families)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.plan import FORMS, Situation, choose
-from softmax_rnn.attention.pointwise import NonPositiveWarning
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_inputs
-from softmax_rnn.bench.machine import describe
 from softmax_rnn.bench.memory import in_subprocess
 from softmax_rnn.bench.peers import forward, forward_backward, materialised, ours, sdpa
+from softmax_rnn.bench.results import Choice, Claim, Results, Task
 from softmax_rnn.bench.timing import Times, race
 
 MODEL_DIM = 1024
@@ -38,58 +35,6 @@ class Row:
     form: str
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A sentence about speed or memory with its limit and what was measured; None: measured, nothing claimed."""
-
-    text: str
-    measured: float
-    limit: float | None
-    at_most: bool = True
-
-    @property
-    def holds(self) -> bool | None:
-        """Whether the measurement is within the limit."""
-        if self.limit is None:
-            return None
-        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What the planner took, what was fastest, and how much slower the planner's form was."""
-
-    variant: str
-    time: int
-    key_dim: int
-    planned: str
-    fastest: str
-    loss: float
-
-
-@dataclass
-class Results:
-    """Everything a run of the bench found."""
-
-    machine: dict[str, Any] = field(default_factory=describe)
-    rows: list[Row] = field(default_factory=list)
-    memory: list[dict[str, Any]] = field(default_factory=list)
-    claims: list[Claim] = field(default_factory=list)
-    choices: list[Choice] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self) | {"claims": [asdict(claim) | {"holds": claim.holds} for claim in self.claims]}
-
-
-@dataclass(frozen=True)
-class Task:
-    """A piece of the bench: what it is, and the work that adds to the results."""
-
-    title: str
-    work: Callable[[Results], None]
-
-
 def measure(
     results: Results, variants: tuple[str, ...], time: int, key_dim: int, backward: bool, rounds: int
 ) -> dict[str, Row]:
@@ -106,7 +51,7 @@ def measure(
         )
     times = race(contestants, rounds)
     rows = {name: _row(times, name, time, key_dim, backward) for name in variants}
-    results.rows.extend(rows.values())
+    results.rows.extend(asdict(row) for row in rows.values())
     return rows
 
 
@@ -247,14 +192,3 @@ def memory_tasks() -> Iterator[Task]:
     for name in VARIANTS:
         if not can_be_negative(VARIANTS[name]) or VARIANTS[name].polynomial:
             yield _memory(name, 16384, 1.5)
-
-
-def run(tasks: list[Task], progress: Callable[[str], None] = lambda title: None) -> Results:
-    """All tasks, one after the other; ``progress`` is told each title before its turn."""
-    results = Results()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NonPositiveWarning)
-        for task in tasks:
-            progress(task.title)
-            task.work(results)
-    return results

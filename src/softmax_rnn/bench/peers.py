@@ -47,7 +47,7 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     mass = None
     if isinstance(spec.normaliser, CumulativeGate) and extras.output_gate is not None:
         mass = torch.logcumsumexp(extras.output_gate, -1)
-    rows = Rows(spec, row_sum, lengths, mass, extras, OnNonPositive.WARN, real=None)
+    rows = Rows(spec, row_sum, lengths, mass, extras, OnNonPositive.WARN, 0, real=None)
     return pointwise.epilogue(Sums(weights @ v, row_sum), rows, extras.output_gate)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +28,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.model.configuration import as_spec
 from softmax_rnn.model.convert import convert
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+from softmax_rnn.report.files import finite
 
 L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
 DEFAULT_VARIANTS = ("softmax", L2_NORM, *(f"taylor_{n}" for n in (2, 4, 10, 20, 40)))
@@ -100,15 +99,7 @@ class ConversionReport:
 
     def to_json(self) -> str:
         """The report as JSON text; a loss that is no number becomes null."""
-        return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(x) for name, x in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(x) for x in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(finite(asdict(self)), indent=1, allow_nan=False)
 
 
 def default_text() -> str:
@@ -185,9 +176,8 @@ def _counting(model: PreTrainedModel, ids: Sequence[int], context: int) -> tuple
         found = perplexity(model, ids, context)
     total = 0
     for one in said:
-        count = re.match(r"\d+", str(one.message)) if issubclass(one.category, NonPositiveWarning) else None
-        if count is None:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        if isinstance(one.message, NonPositiveWarning):
+            total += one.message.row_sums
         else:
-            total += int(count.group())
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
     return found, total

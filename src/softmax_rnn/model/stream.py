@@ -179,17 +179,22 @@ def generate_command(
     model_name: str | Path,
     prompt: str,
     *,
+    variant: str | None = None,
     max_new_tokens: int = 64,
     sampling: Sampling | None = None,
     state_in: str | Path | None = None,
     state_out: str | Path | None = None,
     device: torch.device | str | None = None,
 ) -> Iterator[StreamStep]:
-    """What ``softmax-rnn generate MODEL "prompt"`` does: load, read a saved state, stream, save the state."""
-    from softmax_rnn.model.loading import load_model
-    from softmax_rnn.model.pretrained import load_tokenizer
+    """What ``softmax-rnn generate MODEL "prompt"`` does: load, convert, read a saved state, stream, save the state."""
+    from softmax_rnn.model.convert import convert
+    from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
-    model = load_model(model_name, device=device)
+    model = load_pretrained(model_name)
+    if variant is not None:
+        model = convert(model, variant)
+    if device is not None:
+        model.to(torch.device(device))  # pyright: ignore[reportArgumentType]
     tokenizer = load_tokenizer(model_name)
     cache = None
     if isinstance(model.config, SoftmaxRNNConfig):

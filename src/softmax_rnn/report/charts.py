@@ -14,7 +14,7 @@ COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 FORMATS = ("html", "svg", "png", "pdf")
 
 
-def bench_chart(results: dict[str, Any]) -> alt.VConcatChart:
+def attention_chart(results: dict[str, Any]) -> alt.VConcatChart:
     """Time and memory against T: one line a variant, the platform's softmax among them."""
     return alt.vconcat(_time_chart(results), _memory_chart(results)).resolve_scale(color="independent")
 
@@ -48,6 +48,41 @@ def _memory_chart(results: dict[str, Any]) -> alt.Chart:
         color=alt.Color("T:N", scale=alt.Scale(range=COLOURS), title="positions"),
         tooltip=["variant:N", "T:N", alt.Tooltip("GB:Q", format=".3f")],
     ).properties(width=640, title="Peak memory of a training step")
+
+
+def model_chart(results: dict[str, Any]) -> alt.LayerChart | alt.FacetChart:
+    """The training step of each variant in units of transformers' Llama."""
+    values = [{"variant": row["variant"], "ratio": row["ratio"]} for row in results["rows"]]
+    base = alt.Chart(alt.Data(values=values))
+    bars = base.mark_bar(color=COLOURS[0]).encode(
+        x=alt.X("ratio:Q", title="training step, in units of transformers' Llama with SDPA"),
+        y=alt.Y("variant:N", title=None, sort="x", axis=alt.Axis(labelLimit=400)),
+        tooltip=["variant:N", alt.Tooltip("ratio:Q", format=".2f")],
+    )
+    one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=COLOURS[1], strokeDash=[4, 3]).encode(x="one:Q")
+    return (bars + one).properties(width=480, title="Training step of 1024 tokens")
+
+
+def decode_chart(results: dict[str, Any]) -> alt.HConcatChart:
+    """Time of a new token and bytes of the state against the context; where lines cross is the break-even."""
+    values = []
+    for row in results["rows"]:
+        values.append({**row, "milliseconds": 1e3 * row["seconds"], "megabytes": row["state_bytes"] / 1e6})
+        values.append(
+            {"variant": "transformers' Llama", "context": row["context"], "milliseconds": 1e3 * row["llama_seconds"]}
+        )
+    line = alt.Chart(alt.Data(values=values)).mark_line(point=True)
+
+    def panel(field: str, title: str) -> alt.Chart:
+        return line.encode(
+            x=alt.X("context:Q", scale=alt.Scale(type="log", base=2), title="context, tokens"),
+            y=alt.Y(f"mean({field}):Q", scale=alt.Scale(type="log"), title=title),
+            color=alt.Color("variant:N", scale=alt.Scale(range=COLOURS), legend=alt.Legend(labelLimit=400)),
+            tooltip=["variant:N", "context:Q", alt.Tooltip(f"mean({field}):Q", format=".3f")],
+        ).properties(width=320, height=260)
+
+    time, size = panel("milliseconds", "milliseconds a new token"), panel("megabytes", "megabytes of state")
+    return alt.hconcat(time, size.transform_filter("isValid(datum.megabytes)")).properties(title="Decoding")
 
 
 def save_chart(chart: Any, folder: Path, name: str, formats: tuple[str, ...] = FORMATS) -> list[Path]:

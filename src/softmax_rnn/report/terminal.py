@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from softmax_rnn.bench.attention import Results
+    from softmax_rnn.bench.results import Results
     from softmax_rnn.bench.verify import Check, OrderCheck
 
 
@@ -140,3 +140,15 @@ def print_bench(results: Results) -> None:
             cells = (choice.variant, choice.time, choice.key_dim, choice.planned, choice.fastest)
             plans.add_row(*map(str, cells), f"{choice.loss:.2f}")
         OUT.print(plans)
+
+
+def print_conversion(report: dict[str, Any]) -> None:
+    """The loss of a pretrained model after conversion to each variant."""
+    title = f"{report['model']}: {report['tokens']} tokens, loss {report['loss']:.4f} as it is"
+    table = Table(title=title)
+    for heading in ("variant", "loss", "perplexity", "× perplexity", "row sums not positive"):
+        table.add_column(heading, justify="left" if heading == "variant" else "right", overflow="fold")
+    for row in report["rows"]:
+        cells = (f"{row['loss']:.4f}", *(f"{row[name]:.4g}" for name in ("perplexity", "ratio")))
+        table.add_row(row["variant"], *cells, str(row["non_positive"]))
+    OUT.print(table)

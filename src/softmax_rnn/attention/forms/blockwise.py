@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.attention import scores
-from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.forms.blocks import Group, Masks, Scratch, Walk
 from softmax_rnn.attention.spec import Exp, Polynomial, Score
 
@@ -26,7 +26,7 @@ def blockwise(job: Contraction) -> Sums:
     """The sums of `parallel`, block by block."""
     batch, kv_heads, groups, queries, _ = job.q.shape
     walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.seen, job.q.device)
-    setting = _Setting(job.score, walk, job.wants_row_sum)
+    setting = _Setting(job.score, walk, job.wants_row_sum, job.negative)
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, job.decay, job.rows)]
     numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
     shape = (batch, kv_heads)
@@ -42,6 +42,7 @@ class _Setting:
     score: Score
     walk: Walk
     wants_row_sum: bool
+    negative: NegativeRows | None
 
     @property
     def is_exp(self) -> bool:
@@ -197,6 +198,8 @@ def _polynomial_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Ten
                 x = _clamp_(_dots(inputs, scratch, group, keys, q), setting.score.clamp)
                 weights = _polynomial(inputs, setting, scores.value, group, queries, x)
                 _fade_(inputs, setting, masks, group, queries, keys, weights)
+                if setting.negative is not None:
+                    setting.negative.see(weights)
                 total.baddbmm_(weights, inputs.v[group.heads, keys])
                 if row_sum is not None:
                     mass.add_(weights.sum(-1))

@@ -27,6 +27,8 @@ def parallel(job: Contraction) -> Sums:
     if log_decay is not None:
         weights = weights * torch.exp(torch.where(allowed, log_decay, 0))
     weights = torch.where(allowed, weights, 0)
+    if job.negative is not None:
+        job.negative.see(weights)
     return _sums(job, weights, job.log_scale)
 
 

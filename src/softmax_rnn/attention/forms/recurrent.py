@@ -47,7 +47,7 @@ def recurrent_features(
         weight = scores.differentiable_value(job.score, newest, rows)
         outputs.append(past + weight * u[:, :, t, None, :])
         key = features.key(job.k[:, :, t].flatten(0, 1)[..., None]).unflatten(0, u.shape[:2])
-        state = state + key * u[:, :, t, None, :]
+        state = torch.addcmul(state, key, u[:, :, t, None, :])
     return split_sums(job, torch.stack(outputs, dim=3)), state
 
 

@@ -1,0 +1,151 @@
+"""Time of a new token and bytes of the state against the length of the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaForCausalLM
+
+from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.bench.attention import NORM
+from softmax_rnn.bench.model import llama, ours
+from softmax_rnn.bench.results import Claim, Results, Task
+from softmax_rnn.bench.timing import Work, race
+from softmax_rnn.model.cache import SpecCache
+from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
+
+TOKENS = 8
+"""New tokens a round."""
+FIXED = ("taylor_2", "linear_elu")
+LLAMA = "llama"
+
+
+@dataclass(frozen=True)
+class DecodeRow:
+    """One variant at one context: seconds a new token, bytes of the state, and the peer's seconds in the same run."""
+
+    variant: str
+    context: int
+    seconds: float
+    llama_seconds: float
+    state_bytes: int
+
+
+def random_state(state: State, context: int) -> State:
+    """A state as after ``context`` tokens, filled with random numbers: the time of a token does not depend on them."""
+    lengths = torch.full_like(state.lengths, context)
+    if isinstance(state, FixedState):
+        return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=state.key_norm + 8)
+    assert isinstance(state, GrowingState)
+    batch, heads, _, key_dim = state.keys.shape
+    keys = torch.randn(batch, heads, context, key_dim)
+    return replace(state, lengths=lengths, keys=keys, values=torch.randn(batch, heads, context, state.values.shape[-1]))
+
+
+def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
+    """A cache as after a long prompt."""
+    config = model.config
+    cache = SpecCache(config.specs)
+    for index, spec in enumerate(config.specs):
+        assert spec is not None and config.head_dim is not None
+        heads = config.num_attention_heads
+        layer = cache.attention_layer(index)
+        layer.state = random_state(init_state(spec, batch=1, heads=heads, key_dim=config.head_dim), context)
+        layer.length = context
+        layer.is_initialized = True
+    return cache
+
+
+def llama_cache(model: LlamaForCausalLM, context: int) -> DynamicCache:
+    """The same for transformers' Llama."""
+    config = model.config
+    cache = DynamicCache(config=config)
+    shape = (1, config.num_attention_heads, context, config.hidden_size // config.num_attention_heads)
+    for layer in range(config.num_hidden_layers):
+        cache.update(torch.randn(shape), torch.randn(shape), layer)
+    return cache
+
+
+def decode(model: torch.nn.Module, make_cache: Callable[[], object]) -> Work:
+    """A few new tokens after a context."""
+    token = torch.zeros(1, 1, dtype=torch.long)
+
+    def work() -> object:
+        with torch.no_grad():
+            cache = make_cache()
+            output: Tensor | None = None
+            for _ in range(TOKENS):
+                output = model(input_ids=token, past_key_values=cache, use_cache=True).logits
+            return output
+
+    return work
+
+
+def _context(variants: tuple[str, ...], context: int, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        base = llama(ours("softmax"))
+        reference = llama_cache(base, context)
+        contestants = {LLAMA: decode(base, lambda: _copy(reference))}
+        sizes = {}
+        for name in variants:
+            model = ours(name)
+            cache = our_cache(model, context)
+            sizes[name] = cache.state_bytes()
+            states = [cache.attention_layer(index).state for index in range(model.config.num_hidden_layers)]
+            contestants[name] = decode(model, lambda m=model, s=states: _filled(m, s, context))
+        times = race(contestants, rounds)
+        for name in variants:
+            row = DecodeRow(name, context, times.of(name) / TOKENS, times.of(LLAMA) / TOKENS, sizes[name])
+            results.rows.append(asdict(row) | {"ratio": times.ratio(name, LLAMA)})
+            _claim(results, name, context, times.ratio(name, LLAMA))
+
+    return Task(f"a new token after {context}: {', '.join(variants)}", work)
+
+
+def _copy(reference: DynamicCache) -> DynamicCache:
+    """A cache that shares the tensors of another; appending makes new ones."""
+    cache = DynamicCache()
+    for index, layer in enumerate(reference.layers):
+        filled: Any = layer
+        cache.update(filled.keys, filled.values, index)
+    return cache
+
+
+def _filled(model: SoftmaxRNNForCausalLM, states: list[State | None], context: int) -> SpecCache:
+    cache = SpecCache(model.config.specs)
+    for index, state in enumerate(states):
+        layer = cache.attention_layer(index)
+        layer.state, layer.length, layer.is_initialized = state, context, True
+    return cache
+
+
+def _claim(results: Results, name: str, context: int, ratio: float) -> None:
+    if context == 512:
+        limit = 1.1 if name in ("softmax", NORM) else None
+        text = f"{name}: a new token after 512, in units of transformers' Llama"
+        results.claims.append(Claim(text, ratio, limit))
+    elif context == 16384 and name in FIXED:
+        text = f"{name}: a new token after 16384, times faster than Llama's cache of keys and values"
+        results.claims.append(Claim(text, 1 / ratio, 3.0, at_most=False))
+
+
+def _constant_state(name: str) -> Task:
+    def work(results: Results) -> None:
+        sizes = [row["state_bytes"] for row in results.rows if row["variant"] == name]
+        text = f"{name}: bytes of the state at the longest context over the shortest"
+        results.claims.append(Claim(text, max(sizes) / min(sizes), 1.0))
+
+    return Task(f"size of the state: {name}", work)
+
+
+def decode_tasks(quick: bool = False) -> Iterator[Task]:
+    """All claims about decoding; quick: two contexts."""
+    contexts = (512, 4096) if quick else (512, 1024, 2048, 4096, 8192, 16384)
+    for context in contexts:
+        yield _context(("softmax", NORM, *FIXED), context, 3 if quick else 9)
+    for name in FIXED:
+        yield _constant_state(name)

@@ -1,0 +1,134 @@
+"""A training step of a whole model against transformers' own Llama with SDPA: same sizes, same weights, same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.attention import NORM
+from softmax_rnn.bench.peers import materialised
+from softmax_rnn.bench.results import Claim, Results, Task
+from softmax_rnn.bench.timing import Work, race
+from softmax_rnn.model import spec_attention
+from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
+from softmax_rnn.model.sizes import build_config
+
+VOCAB = 4096
+LAYERS = 2
+OTHERS = (
+    "softmax_clamp_denom",
+    "gated_softmax",
+    "gated_softmax_decay",
+    "gated_softmax_cumgate",
+    "forgetting_transformer",
+    "linear_elu",
+    "linear_cosine",
+    "taylor_2",
+    "power_2",
+)
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """The time of a training step, and that of transformers' Llama in the same run."""
+
+    variant: str
+    tokens: int
+    seconds: float
+    llama_seconds: float
+    ratio: float
+
+
+def ours(variant: str, size: str = "small") -> SoftmaxRNNForCausalLM:
+    """A model of the paper's width with few layers: what is measured is a ratio, and layers are alike."""
+    torch.manual_seed(0)
+    return SoftmaxRNNForCausalLM(build_config(size, variant, vocab_size=VOCAB, num_hidden_layers=LAYERS))
+
+
+def llama(like: SoftmaxRNNForCausalLM) -> LlamaForCausalLM:
+    """transformers' Llama of the same size, with the same weights where both have them."""
+    names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
+    options: dict[str, Any] = {name: getattr(like.config, name) for name in names}
+    options |= {"vocab_size": VOCAB, "attn_implementation": "sdpa", "tie_word_embeddings": False}
+    model = LlamaForCausalLM(LlamaConfig(**options))
+    model.load_state_dict(like.state_dict(), strict=False)
+    return model
+
+
+def training_step(model: torch.nn.Module, ids: Tensor) -> Work:
+    """Forward and backward of the language-model loss."""
+
+    def work() -> object:
+        model.zero_grad(set_to_none=True)
+        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        return loss
+
+    return work
+
+
+@contextmanager
+def materialised_formula() -> Iterator[None]:
+    """Inside, the models compute attention with all weights in memory."""
+    before = spec_attention.attend
+
+    def attend(spec: Any, q: Tensor, k: Tensor, v: Tensor, **tensors: Any) -> Tensor:
+        extras = {name: x for name, x in tensors.items() if name in spec.tensors}
+        return materialised(spec, {"q": q, "k": k, "v": v, **extras})
+
+    spec_attention.attend = attend  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        spec_attention.attend = before
+
+
+def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        ids = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator().manual_seed(0))
+        contestants = {name: training_step(ours(name), ids) for name in variants}
+        contestants["llama"] = training_step(llama(ours("softmax")), ids)
+        times = race(contestants, rounds)
+        for name in variants:
+            ratio = times.ratio(name, "llama")
+            results.rows.append(asdict(StepRow(name, tokens, times.of(name), times.of("llama"), ratio)))
+            text = f"{name}: training step of {tokens} tokens, in units of transformers' Llama"
+            results.claims.append(Claim(text, ratio, limit))
+
+    return Task(f"training step, {tokens} tokens: {', '.join(variants)}", work)
+
+
+def _against_materialised(variant: str, tokens: int, limit: float | None, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        ids = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator().manual_seed(0))
+        model = ours(variant)
+        step = training_step(model, ids)
+
+        def slow() -> object:
+            with materialised_formula():
+                return step()
+
+        faster = race({"ours": step, "materialised": slow}, rounds).ratio("materialised", "ours")
+        text = f"{variant}: training step of {tokens} tokens, times faster than with the materialised formula"
+        results.claims.append(Claim(text, faster, limit, at_most=False))
+
+    return Task(f"the materialised formula, {tokens} tokens: {variant}", work)
+
+
+def model_tasks(quick: bool = False) -> Iterator[Task]:
+    """All claims about training steps; quick: the first of them, with few rounds."""
+    rounds = 2 if quick else 7
+    yield _step(("softmax", NORM), 1024, 1.1, rounds)
+    others = OTHERS[1:3] if quick else OTHERS
+    for name in others:
+        yield _step((name,), 1024, 1.5, rounds)
+    for name in others[:1] if quick else others:
+        if name in VARIANTS:
+            yield _against_materialised(name, 1024, 2.0, 2 if quick else 3)

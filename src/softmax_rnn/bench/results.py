@@ -1,0 +1,74 @@
+"""What a bench finds: rows of measurements, and claims with limits that they can break."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from softmax_rnn.attention.pointwise import NonPositiveWarning
+from softmax_rnn.bench.machine import describe
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence about speed or memory with its limit and what was measured; None: measured, nothing claimed."""
+
+    text: str
+    measured: float
+    limit: float | None
+    at_most: bool = True
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the measurement is within the limit."""
+        if self.limit is None:
+            return None
+        return self.measured <= self.limit if self.at_most else self.measured >= self.limit
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the planner took, what was fastest, and how much slower the planner's form was."""
+
+    variant: str
+    time: int
+    key_dim: int
+    planned: str
+    fastest: str
+    loss: float
+
+
+@dataclass
+class Results:
+    """Everything a run of a bench found."""
+
+    machine: dict[str, Any] = field(default_factory=describe)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    choices: list[Choice] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self) | {"claims": [asdict(claim) | {"holds": claim.holds} for claim in self.claims]}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of a bench: what it is, and the work that adds to the results."""
+
+    title: str
+    work: Callable[[Results], None]
+
+
+def run(tasks: list[Task], progress: Callable[[str], None] = lambda title: None) -> Results:
+    """All tasks, one after the other; ``progress`` is told each title before its turn."""
+    results = Results()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NonPositiveWarning)
+        for task in tasks:
+            progress(task.title)
+            task.work(results)
+    return results

@@ -1,0 +1,16 @@
+"""The command line: reads arguments, calls the library, prints. Heavy imports wait until a command runs."""
+
+from __future__ import annotations
+
+from softmax_rnn.cli.app import app
+from softmax_rnn.cli.attention import explain, variants, verify
+from softmax_rnn.cli.bench import bench_app
+from softmax_rnn.cli.model import convert_report, evaluate, generate
+
+for command in (variants, explain, verify, generate):
+    app.command()(command)
+app.command("convert-report")(convert_report)
+app.command("eval", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(evaluate)
+app.add_typer(bench_app, name="bench")
+
+__all__ = ["app"]

@@ -1,0 +1,87 @@
+"""Commands that measure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from softmax_rnn.cli.app import AsJson, print_json
+
+if TYPE_CHECKING:
+    from softmax_rnn.bench.results import Task
+
+bench_app = typer.Typer(help="Measure speed and memory, as ratios to peers in the same run.")
+
+Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of a quarter of an hour.")]
+
+
+@bench_app.command("attention")
+def attention(
+    quick: Quick = False,
+    all_memory: Annotated[bool, typer.Option("--all-memory", help="Only the memory claim, for every variant.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/attention"),
+    as_json: AsJson = False,
+) -> None:
+    """Time and memory of attention against the platform's softmax and the materialised formula.
+
+    Example: softmax-rnn bench attention --quick
+    """
+    from softmax_rnn.bench.attention import full_tasks, memory_tasks, quick_tasks
+    from softmax_rnn.report.charts import attention_chart
+
+    tasks = list(memory_tasks() if all_memory else quick_tasks() if quick else full_tasks())
+    _bench(tasks, attention_chart, output, as_json)
+
+
+@bench_app.command("model")
+def model(
+    quick: Quick = False,
+    output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/model"),
+    as_json: AsJson = False,
+) -> None:
+    """Training step of a whole model against transformers' Llama with SDPA, same sizes and weights.
+
+    Example: softmax-rnn bench model --quick
+    """
+    from softmax_rnn.bench.model import model_tasks
+    from softmax_rnn.report.charts import model_chart
+
+    _bench(list(model_tasks(quick)), model_chart, output, as_json)
+
+
+@bench_app.command("decode")
+def decode(
+    quick: Quick = False,
+    output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/decode"),
+    as_json: AsJson = False,
+) -> None:
+    """Time of a new token and bytes of the state against the length of the context.
+
+    Example: softmax-rnn bench decode --quick
+    """
+    from softmax_rnn.bench.decode import decode_tasks
+    from softmax_rnn.report.charts import decode_chart
+
+    _bench(list(decode_tasks(quick)), decode_chart, output, as_json)
+
+
+def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any], output: Path, as_json: bool) -> None:
+    from softmax_rnn.bench.results import run
+    from softmax_rnn.report.charts import save_chart
+    from softmax_rnn.report.files import write_json
+    from softmax_rnn.report.terminal import print_bench, progress
+
+    with progress("bench", len(tasks)) as advance:
+        results = run(tasks, advance)
+    value = results.to_json()
+    files = [write_json(output / "results.json", value)]
+    if value["rows"]:
+        files += save_chart(chart(value), output, "chart")
+    if as_json:
+        print_json(value)
+    else:
+        print_bench(results)
+        print("results: " + ", ".join(str(path) for path in files))

@@ -1,0 +1,115 @@
+"""Commands about models: generate, convert-report, eval."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from softmax_rnn.cli.app import AsJson, print_json
+
+Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")]
+
+
+def generate(
+    model: Model,
+    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+    variant: Annotated[str | None, typer.Option(help="Convert the model to this attention first.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 64,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.", min=0)] = 0.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.", min=1)] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample among the likeliest tokens of this mass.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    state_in: Annotated[Path | None, typer.Option(help="Continue from a state saved by --state-out.")] = None,
+    state_out: Annotated[Path | None, typer.Option(help="Save the state here, to be continued later.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Continue a text, token by token, with the speed and the bytes of the decoding state.
+
+    Example: softmax-rnn generate smollm2 "The capital of France is" --variant softmax
+    """
+    from softmax_rnn.model.sampling import Sampling
+    from softmax_rnn.model.stream import generate_command
+
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    step, text = None, ""
+    for step in generate_command(
+        model,
+        prompt,
+        variant=variant,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        state_in=state_in,
+        state_out=state_out,
+    ):
+        text += step.text
+        if not as_json:
+            print(step.text, end="", flush=True)
+    if step is None:
+        return
+    facts = {
+        "tokens": step.count,
+        "prompt_tokens": step.prompt_tokens,
+        "prefill_seconds": step.prefill_seconds,
+        "tokens_per_second": step.tokens_per_second,
+        "state_bytes": step.state_bytes,
+        "context": step.context,
+    }
+    if as_json:
+        print_json({"model": model, "variant": variant, "prompt": prompt, "text": text, **facts})
+        return
+    print()
+    print(
+        f"{step.count} tokens, {step.tokens_per_second:.1f} tokens/s after a prefill of {step.prompt_tokens} in"
+        f" {step.prefill_seconds:.2f} s; state {step.state_bytes:,} bytes at context {step.context}",
+        file=sys.stderr,
+    )
+
+
+def convert_report(
+    model: Model = "smollm2",
+    variants: Annotated[list[str] | None, typer.Option("--variant", help="Repeat for several variants.")] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text.", min=2)] = 512,
+    context: Annotated[int, typer.Option(help="Tokens a window.", min=2)] = 512,
+    output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Convert a pretrained model to other attentions and report its loss on a text.
+
+    Example: softmax-rnn convert-report smollm2 --variant softmax --variant taylor_4 --tokens 256
+    """
+    from softmax_rnn.model.perplexity import DEFAULT_VARIANTS, conversion_report
+    from softmax_rnn.report.files import write_json
+    from softmax_rnn.report.terminal import print_conversion
+
+    found = conversion_report(
+        model, variants or DEFAULT_VARIANTS, text, tokens=tokens, context=context, progress=not as_json
+    )
+    value = json.loads(found.to_json())
+    if output is not None:
+        write_json(output, value)
+    if as_json:
+        print_json(value)
+    else:
+        print_conversion(value)
+
+
+def evaluate(context: typer.Context) -> None:
+    """Run the lm-evaluation-harness with the model `softmax_rnn`; takes the arguments of lm_eval.
+
+    Example: softmax-rnn eval run --model softmax_rnn --model_args pretrained=PATH --tasks lambada_openai
+    """
+    from importlib.util import find_spec
+
+    from softmax_rnn.errors import InputError
+
+    if find_spec("lm_eval") is None:
+        raise InputError("eval: lm-eval is not installed; install it with: pip install 'softmax-rnn[eval]'")
+    from softmax_rnn.evaluation.__main__ import main
+
+    sys.argv = ["lm_eval", *context.args]
+    main()
