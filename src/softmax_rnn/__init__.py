@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from softmax_rnn.attention.state import State as State
     from softmax_rnn.attention.state import init_state as init_state
     from softmax_rnn.attention.variants import VARIANTS as VARIANTS
-    from softmax_rnn.attention.variants import power as power
-    from softmax_rnn.attention.variants import taylor as taylor
     from softmax_rnn.errors import InputError as InputError
 
 # Public name → the module that defines it. Looked up on first use: importing the package costs nothing.
@@ -49,11 +47,9 @@ _HOMES = {
     "extend": "attention.attend",
     "formula": "attention.formula",
     "init_state": "attention.state",
-    "power": "attention.variants",
     "same_function": "attention.algebra",
     "simplify": "attention.algebra",
     "step": "attention.attend",
-    "taylor": "attention.variants",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -14,8 +14,8 @@ from attention.cases import HKV, NAMES, TIMED, B, D, E, H, allowed_forms, attent
 from attention.compare import DTYPES, WEIGHT_SEED, Result, assert_close, assert_same, errors, run, seeded
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import chunked
+from softmax_rnn.attention.nonpositive import NonPositiveError, NonPositiveWarning
 from softmax_rnn.attention.plan import FORMS
-from softmax_rnn.attention.pointwise import NonPositiveError, NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum, power_score, taylor_score
 from softmax_rnn.attention.variants import VARIANTS
 

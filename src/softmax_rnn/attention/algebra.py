@@ -166,7 +166,8 @@ def cancellations(spec: AttentionSpec) -> list[str]:
             said.append(f"the normaliser cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
         if spec.output_gate and not spec.output_gate.after_norm:
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
-    if isinstance(spec.score, Exp) and spec.score.clamp is None and is_scale_invariant(spec):
+    factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
+    if isinstance(spec.score, Exp) and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
         said.append("so exp needs no clamp here, and the platform's softmax kernel gives the same output")
     return said
 
@@ -216,4 +217,4 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     score = fixed_state_score(spec, key_dim)
     if score is None:
         return None
-    return n_features(score, key_dim) * (value_dim + isinstance(spec.normaliser, RowSum))
+    return n_features(score, key_dim) * (value_dim + spec.wants_row_sum)

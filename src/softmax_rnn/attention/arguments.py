@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from softmax_rnn.attention.pointwise import Extras, OnNonPositive
+from softmax_rnn.attention.nonpositive import OnNonPositive
+from softmax_rnn.attention.pointwise import Extras
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name
 

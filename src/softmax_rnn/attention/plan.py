@@ -139,7 +139,7 @@ def _cost_parallel(spec: AttentionSpec, s: Situation) -> float:
     pairs = s.heads * s.batch * s.queries * s.keys
     products = (s.key_dim + s.value_dim) * PRODUCT * (3 if s.needs_grad else 1)
     passes = _weight_passes(spec) + 8 * MEMORY_PASS
-    return 25 * CALL + pairs * (products + passes * (2.5 if s.needs_grad else 1))
+    return 15 * CALL + pairs * (products + passes * (2.5 if s.needs_grad else 1))
 
 
 def _cost_fused(spec: AttentionSpec, s: Situation) -> float:
@@ -160,7 +160,7 @@ def _cost_blockwise(spec: AttentionSpec, s: Situation) -> float:
 def _cost_chunked(spec: AttentionSpec, s: Situation) -> float:
     score = spec.polynomial
     assert score is not None
-    count, width = n_features(score, s.key_dim), s.value_dim + isinstance(spec.normaliser, RowSum)
+    count, width = n_features(score, s.key_dim), s.value_dim + spec.wants_row_sum
     chunk = 64 if count <= 128 else 128 if count <= 1024 else 256
     state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
     inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + _weight_passes(spec))

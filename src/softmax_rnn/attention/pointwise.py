@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import singledispatch
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from softmax_rnn.attention.algebra import can_be_negative
+from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.features import feature_map
+from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
 from softmax_rnn.attention.spec import (
     AttentionSpec,
@@ -30,30 +28,9 @@ from softmax_rnn.attention.spec import (
     RMSNorm,
     RowSum,
 )
-from softmax_rnn.errors import InputError
 
 SMALLEST_LOG_DECAY = -1e4
 """A log decay below this is exp(…) = 0 in every dtype, and −inf would make −inf + inf of the running sum."""
-
-
-class NonPositiveWarning(UserWarning):
-    """Row sums or weights that are not positive: the output of those rows is no average."""
-
-    def __init__(self, text: str, row_sums: int = 0, negative_rows: int = 0) -> None:
-        super().__init__(text)
-        self.row_sums = row_sums
-        self.negative_rows = negative_rows
-
-
-class NonPositiveError(InputError):
-    """The same, for those who asked for an error."""
-
-
-class OnNonPositive(StrEnum):
-    """What to do about row sums that are not positive."""
-
-    WARN = "warn"
-    ERROR = "error"
 
 
 @dataclass(frozen=True)
@@ -207,7 +184,7 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
     if part.minimum is not None:
         total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
     if isinstance(rows.spec.score, Polynomial):
-        _report_nonpositive(total, rows)
+        nonpositive.report(rows.spec, total, rows.real, rows.negative_rows, rows.nonpositive)
     if part.detach:
         total = total.detach()
     y = output.y
@@ -217,34 +194,6 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
         scale = torch.exp2(-exponent)
         y, total = y * scale[..., None], total * scale
     return Output(y, 1 / torch.where(total == 0, 1, total), None)
-
-
-def _report_nonpositive(total: Float[Tensor, "B H T"], rows: Rows) -> None:
-    found = total.detach() <= 0
-    if rows.real is not None:
-        found = found & rows.real[:, None]
-    bad = int(found.sum())
-    if not bad and not rows.negative_rows:
-        return
-    said = []
-    if bad:
-        why = "weights of this score can be negative" if can_be_negative(rows.spec) else "all weights of the row are 0"
-        said.append(f"{bad} of {total.numel()} row sums are not positive ({why})")
-    if rows.negative_rows:
-        said.append(f"weights below 0 in {rows.negative_rows} stretches of rows")
-    text = f"{' and '.join(said)}: the outputs of these rows are not averages"
-    if rows.nonpositive is OnNonPositive.ERROR:
-        raise NonPositiveError(text)
-    warnings.warn(NonPositiveWarning(text, bad, rows.negative_rows), stacklevel=_stack_level())
-
-
-def _stack_level() -> int:
-    """How many calls up the user's own line is."""
-    frame, level = sys._getframe(1), 1
-    inside = ("softmax_rnn.attention", "functools")
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(inside):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 @normalise.register

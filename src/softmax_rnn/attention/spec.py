@@ -214,6 +214,8 @@ class Normaliser(Part):
     """What the numerator is divided by."""
 
     slot: ClassVar[str] = "normaliser"
+    reads_row_sum: ClassVar[bool] = False
+    """Whether it looks at Σ_j w_ij, so that the values need a column of ones."""
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class RowSum(Normaliser):
     """÷ max(Σ_j w_ij + eps, minimum): the softmax denominator; ``detach`` stops its gradient."""
 
     kind: ClassVar[str] = "row_sum"
+    reads_row_sum: ClassVar[bool] = True
     minimum: float | None = None
     eps: float = 0.0
     detach: bool = False
@@ -352,6 +355,11 @@ class AttentionSpec:
             "length_exponent": isinstance(self.normaliser, LearnedLength),
         }
         return tuple(name for name, wanted in needed.items() if wanted)
+
+    @property
+    def wants_row_sum(self) -> bool:
+        """Whether Σ_j w_ij is needed beside the numerator."""
+        return self.normaliser is not None and self.normaliser.reads_row_sum
 
     @property
     def polynomial(self) -> Polynomial | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
 from softmax_rnn.attention.pointwise import keys_differ_by_head
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial, RowSum
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ class Room:
     ) -> tuple[Tensor, Room]:
         """Old and new positions as one tensor, and the room that it stands in."""
         before, after = old.shape[2], old.shape[2] + new.shape[2]
-        if room is None or room.used != before or room.memory.shape[2] < after:
+        fits = room is not None and room.used == before and room.memory.shape[2] >= after
+        if room is None or not fits or room.memory.dtype != new.dtype:
             batch, heads, _, dim = old.shape
             memory = new.new_empty(batch, heads, max(after + SPARE_POSITIONS, after * 5 // 4), dim)
             memory[:, :, :before] = old
@@ -153,7 +154,7 @@ def init_state(
         mass = torch.full((batch, heads), torch.finfo(wide).min, dtype=wide, device=device)
     score = fixed_state_score(spec, key_dim)
     if score is not None:
-        width = value_dim + isinstance(spec.normaliser, RowSum)
+        width = value_dim + spec.wants_row_sum
         kind = torch.float64 if needs_wide_state(score) else wide
         matrix = zeros(batch, shared, n_features(score, key_dim), width, kind=kind)
         return FixedState(lengths, mass, matrix, zeros(batch, shared))

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.peers import materialised
 from softmax_rnn.bench.results import Claim, Results, Task
@@ -22,6 +21,7 @@ from softmax_rnn.model.sizes import build_config
 
 VOCAB = 4096
 LAYERS = 2
+POSITIONS = 2**15
 OTHERS = (
     "softmax_clamp_denom",
     "gated_softmax",
@@ -49,12 +49,14 @@ class StepRow:
 def ours(variant: str, size: str = "small") -> SoftmaxRNNForCausalLM:
     """A model of the paper's width with few layers: what is measured is a ratio, and layers are alike."""
     torch.manual_seed(0)
-    return SoftmaxRNNForCausalLM(build_config(size, variant, vocab_size=VOCAB, num_hidden_layers=LAYERS))
+    options = {"vocab_size": VOCAB, "num_hidden_layers": LAYERS, "max_position_embeddings": POSITIONS}
+    return SoftmaxRNNForCausalLM(build_config(size, variant, **options))
 
 
 def llama(like: SoftmaxRNNForCausalLM) -> LlamaForCausalLM:
     """transformers' Llama of the same size, with the same weights where both have them."""
     names = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "max_position_embeddings")
+    names += ("rms_norm_eps", "rope_parameters")
     options: dict[str, Any] = {name: getattr(like.config, name) for name in names}
     options |= {"vocab_size": VOCAB, "attn_implementation": "sdpa", "tie_word_embeddings": False}
     model = LlamaForCausalLM(LlamaConfig(**options))
@@ -105,10 +107,10 @@ def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> 
     return Task(f"training step, {tokens} tokens: {', '.join(variants)}", work)
 
 
-def _against_materialised(variant: str, tokens: int, limit: float | None, rounds: int) -> Task:
+def _against_materialised(variant: str, size: str, tokens: int, limit: float | None, rounds: int) -> Task:
     def work(results: Results) -> None:
         ids = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator().manual_seed(0))
-        model = ours(variant)
+        model = ours(variant, size)
         step = training_step(model, ids)
 
         def slow() -> object:
@@ -116,10 +118,10 @@ def _against_materialised(variant: str, tokens: int, limit: float | None, rounds
                 return step()
 
         faster = race({"ours": step, "materialised": slow}, rounds).ratio("materialised", "ours")
-        text = f"{variant}: training step of {tokens} tokens, times faster than with the materialised formula"
+        text = f"{variant}, {size}: training step of {tokens} tokens, times faster than with the materialised formula"
         results.claims.append(Claim(text, faster, limit, at_most=False))
 
-    return Task(f"the materialised formula, {tokens} tokens: {variant}", work)
+    return Task(f"the materialised formula, {size}, {tokens} tokens: {variant}", work)
 
 
 def model_tasks(quick: bool = False) -> Iterator[Task]:
@@ -129,6 +131,6 @@ def model_tasks(quick: bool = False) -> Iterator[Task]:
     others = OTHERS[1:3] if quick else OTHERS
     for name in others:
         yield _step((name,), 1024, 1.5, rounds)
-    for name in others[:1] if quick else others:
-        if name in VARIANTS:
-            yield _against_materialised(name, 1024, 2.0, 2 if quick else 3)
+    for size in ("nano", "small"):
+        for name in others[:1] if quick else others:
+            yield _against_materialised(name, size, 1024, 2.0, 2 if quick else 3)

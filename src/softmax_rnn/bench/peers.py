@@ -11,8 +11,9 @@ from torch import Tensor
 from softmax_rnn.attention import pointwise, scores
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Sums
-from softmax_rnn.attention.pointwise import Extras, OnNonPositive, Rows
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.attention.nonpositive import OnNonPositive
+from softmax_rnn.attention.pointwise import Extras, Rows
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial
 from softmax_rnn.bench.inputs import Tensors
 from softmax_rnn.bench.timing import Work
 
@@ -43,7 +44,7 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
         decay = extras.forget_gate.cumsum(-1)
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
     weights = weights.tril()
-    row_sum = weights.sum(-1) if isinstance(spec.normaliser, RowSum) else None
+    row_sum = weights.sum(-1) if spec.wants_row_sum else None
     mass = None
     if isinstance(spec.normaliser, CumulativeGate) and extras.output_gate is not None:
         mass = torch.logcumsumexp(extras.output_gate, -1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from softmax_rnn.attention.pointwise import NonPositiveWarning
+from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.bench.machine import describe
 
 

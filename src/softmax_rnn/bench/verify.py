@@ -12,8 +12,8 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.plan import FORMS, Situation
-from softmax_rnn.attention.pointwise import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS, taylor
 from softmax_rnn.bench.inputs import Tensors, random_inputs

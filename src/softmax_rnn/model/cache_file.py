@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 from softmax_rnn.attention.algebra import diff
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
+from softmax_rnn.report.files import write_whole
 
 FORMAT = "softmax_rnn.state"
 VERSION = 1
@@ -31,7 +31,7 @@ class Saved:
 
 
 def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor]]]) -> Path:
-    """Write under a temporary name, then rename: a reader sees the old file or the whole new one."""
+    """The tensors of all layers, and what they belong to, as one file."""
     about = {
         "version": VERSION,
         "specs": [None if spec is None else spec.to_dict() for spec in specs],
@@ -40,14 +40,8 @@ def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor
     tensors = {f"{i}.{name}": x.contiguous() for i, (_, found) in enumerate(layers) for name, x in found.items()}
     # Two names for one memory are refused by safetensors: a state's tensors may be views of each other.
     tensors = {name: x.clone() for name, x in tensors.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(tensors, temporary, metadata={FORMAT: json.dumps(about)})
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
+    about_text = {FORMAT: json.dumps(about)}
+    return write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=about_text))
 
 
 def read(path: Path, device: torch.device | str) -> Saved:

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.pointwise import NonPositiveWarning
+from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.configuration import as_spec

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.attention import scores
-from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
+from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums, largest_norm
 from softmax_rnn.attention.forms.blocks import Group, Masks, Scratch, Walk
 from softmax_rnn.attention.spec import Exp, Polynomial, Score
 
@@ -26,7 +26,7 @@ def blockwise(job: Contraction) -> Sums:
     """The sums of `parallel`, block by block."""
     batch, kv_heads, groups, queries, _ = job.q.shape
     walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.seen, job.q.device)
-    setting = _Setting(job.score, walk, job.wants_row_sum, job.negative)
+    setting = _Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job))
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, job.decay, job.rows)]
     numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
     shape = (batch, kv_heads)
@@ -37,12 +37,20 @@ def blockwise(job: Contraction) -> Sums:
     )
 
 
+def _largest_score(job: Contraction) -> float:
+    if job.score.clamp is not None or job.decay is None:
+        return job.score.clamp or 0.0
+    return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max())
+
+
 @dataclass(frozen=True)
 class _Setting:
     score: Score
     walk: Walk
     wants_row_sum: bool
     negative: NegativeRows | None
+    largest_score: float
+    """No score is larger: the clamp, or |q||k|. Only the decay asks for it."""
 
     @property
     def is_exp(self) -> bool:
@@ -63,6 +71,15 @@ class _Inputs:
         """A block of queries with the heads of a group side by side: (heads, G · queries, …)."""
         return x[group.heads, :, queries].flatten(1, 2)
 
+    def has_faded(self, group: Group, queries: slice, keys: slice, setting: _Setting, log_scale: Tensor) -> bool:
+        """Whether every weight of a block is negligible beside the largest of its row, by the decay alone."""
+        if self.decay is None:
+            return False
+        past, decay = setting.walk.past, self.decay[group.heads]
+        at_query = decay[:, past + queries.start : past + queries.stop].amax(-1)
+        faded = float((at_query - decay[:, keys].amin(-1)).max())
+        return setting.largest_score + faded - float(log_scale.min()) < NEGLIGIBLE_LOG[self.q.dtype]
+
     def log_decay(self, group: Group, queries: slice, keys: slice, past: int) -> tuple[Tensor, Tensor] | None:
         """The two sides of decay_i − decay_j, from the block's own origin so that nothing cancels."""
         if self.decay is None:
@@ -76,6 +93,16 @@ class _Inputs:
 
 def _clamp_(x: Tensor, clamp: float | None) -> Tensor:
     return x if clamp is None else x.clamp_(max=clamp)
+
+
+NEGLIGIBLE_LOG = {torch.float32: -60.0, torch.float64: -600.0}
+"""A weight smaller than this part of its row's largest vanishes in every sum. Made 0, for the products of such
+numbers would be subnormal, and processors take a hundred times as long for those."""
+
+
+def _exp_(x: Tensor) -> Tensor:
+    """exp of logarithms whose row has its largest at 0, in place."""
+    return torch.threshold_(x, NEGLIGIBLE_LOG[x.dtype], -torch.inf).exp_()
 
 
 def _zero_above_(grad: Tensor, x: Tensor, clamp: float) -> None:
@@ -136,10 +163,13 @@ def _exp_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Tensor | N
             total = q.new_zeros(group.count, q.shape[1], inputs.v.shape[-1])
             mass = q.new_zeros(group.count, q.shape[1], 1)
             largest = q.new_full((group.count, q.shape[1], 1), lowest)
-            for keys in walk.key_blocks(group, queries):
+            # The nearest keys first: where the past has faded, the rest is known to be negligible.
+            for keys in reversed(list(walk.key_blocks(group, queries))):
+                if inputs.has_faded(group, queries, keys, setting, largest):
+                    continue
                 x = _logarithms(inputs, setting, scratch, masks, group, queries, keys, q)
                 newest = torch.maximum(largest, x.amax(-1, keepdim=True))
-                weights = x.sub_(newest).exp_()
+                weights = _exp_(x.sub_(newest))
                 fade = torch.exp(largest - newest)
                 total.mul_(fade).baddbmm_(weights, inputs.v[group.heads, keys])
                 if row_sum is not None:
@@ -310,6 +340,8 @@ def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None,
             scale = None if log_scale is None else inputs.rows_of(log_scale[..., None], group, queries)
             dq = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
             for keys in walk.key_blocks(group, queries):
+                if scale is not None and inputs.has_faded(group, queries, keys, setting, scale):
+                    continue
                 k, v = inputs.k[group.heads, keys], inputs.v[group.heads, keys]
                 x = _dots(inputs, scratch, group, keys, q)
                 dw = torch.bmm(dy, v.transpose(1, 2), out=scratch.block("dw", *x.shape))
@@ -319,7 +351,7 @@ def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None,
                     _zero_above_(dw, x, setting.score.clamp)
                 if scale is not None:
                     x = _finish_logarithms(inputs, setting, masks, group, queries, keys, x)
-                    weights = slopes = x.sub_(scale).exp_()
+                    weights = slopes = _exp_(x.sub_(scale))
                 else:
                     _clamp_(x, setting.score.clamp)
                     weights = _polynomial(inputs, setting, scores.value, group, queries, x)

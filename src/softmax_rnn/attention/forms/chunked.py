@@ -28,7 +28,7 @@ from softmax_rnn.attention.forms.blocks import Group, Scratch
 from softmax_rnn.attention.spec import Polynomial
 from softmax_rnn.attention.visibility import Visibility
 
-CHUNK_NUMBERS = 2**21
+CHUNK_NUMBERS = 2**22
 """Features of one side that are in work at once, over the heads of a group."""
 
 
@@ -137,10 +137,10 @@ class _Chunk:
         return weights
 
     def advance(self, state: Tensor, features: SymmetricFeatures) -> Tensor:
-        """The state after the chunk."""
+        """The state after the chunk, in the memory of the one before it."""
         if self.keep is not None:
-            state = state * self.keep
-        return torch.baddbmm(state, self.key_features(features), _times(self.u, self.into_state))
+            state.mul_(self.keep)
+        return state.baddbmm_(self.key_features(features), _times(self.u, self.into_state))
 
 
 def _times(x: Tensor, factor: Tensor | None) -> Tensor:
@@ -214,7 +214,7 @@ class _Chunked(torch.autograd.Function):
         y = q.new_empty(*q.shape[:3], u.shape[-1])
         end = torch.empty_like(state)
         for group in setting.groups():
-            running = state[group.heads]
+            running = state[group.heads].clone()
             for chunk in inputs.chunks(group, setting.chunks()):
                 weights = scores.value(score, torch.bmm(chunk.q, chunk.k.mT), chunk.rows)
                 inside = torch.bmm(chunk.see_inside(weights), chunk.u)
@@ -237,7 +237,7 @@ class _Chunked(torch.autograd.Function):
         dq, dk, du = torch.empty_like(q), torch.empty_like(k), torch.empty_like(u)
         d_state = torch.empty_like(state)
         for group in ctx.setting.groups():
-            _backward_queries(inputs, group, dy, state[group.heads], dq, dk, du)
+            _backward_queries(inputs, group, dy, state[group.heads].clone(), dq, dk, du)
             d_state[group.heads] = _backward_keys(inputs, group, dy, d_end[group.heads], dk, du)
         d_decay = None
         if decay is not None:

@@ -1,0 +1,97 @@
+"""The benches run, measure what they say, and claims can fail; no test looks at a time."""
+
+import pytest
+import torch
+
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench import attention, decode, memory, model, timing
+from softmax_rnn.bench.inputs import random_inputs
+from softmax_rnn.bench.peers import materialised, sdpa
+from softmax_rnn.bench.results import Claim, Results, run
+
+
+@pytest.mark.parametrize("name", ["softmax", "gated_softmax_decay", "linear_elu", "taylor_2", "gated_softmax_cumgate"])
+def test_the_materialised_formula_is_the_same_function(name):
+    tensors = random_inputs(VARIANTS[name], heads=2, time=9, key_dim=8, dtype=torch.float64)
+    torch.testing.assert_close(materialised(VARIANTS[name], tensors), attend(VARIANTS[name], **tensors))
+
+
+def test_the_platform_kernel_is_softmax():
+    tensors = random_inputs(VARIANTS["softmax"], heads=2, time=9, key_dim=8, dtype=torch.float64)
+    torch.testing.assert_close(sdpa(tensors), attend(VARIANTS["softmax"], **tensors))
+
+
+def test_a_race_gives_every_contestant_every_round():
+    calls = []
+    times = timing.race({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 3)
+    assert calls == ["a", "b"] * 4
+    assert all(len(seconds) == 3 for seconds in times.seconds.values())
+
+
+def test_ratios_are_taken_round_by_round():
+    times = timing.Times({"mine": [2.0, 20.0, 4.0], "peer": [1.0, 10.0, 1.0]})
+    assert times.ratio("mine", "peer") == 2.0
+    assert times.of("mine") == 4.0
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds"),
+    [
+        (Claim("", 1.0, 1.5), True),
+        (Claim("", 1.6, 1.5), False),
+        (Claim("", 4.0, 5.0, at_most=False), False),
+        (Claim("", 4.0, None), None),
+    ],
+)
+def test_a_claim_can_fail(claim, holds):
+    assert claim.holds is holds
+
+
+def test_rows_name_the_form_that_ran():
+    results = Results()
+    rows = attention.measure(results, ("softmax", "gated_softmax"), 64, 64, backward=True, rounds=1)
+    assert set(rows) == {"softmax", "gated_softmax"}
+    assert [row["variant"] for row in results.rows] == ["softmax", "gated_softmax"]
+    assert rows["softmax"].form == "fused"
+
+
+def test_the_plan_is_compared_with_every_form_that_serves():
+    results = run([attention._plan("linear_elu", 64, 64, 1)])
+    assert results.choices[0].planned in {"parallel", "blockwise", "chunked"}
+    assert results.choices[0].loss >= 0.5
+
+
+def test_memory_is_measured_in_a_process_of_its_own():
+    small = memory.in_subprocess(variant="gated_softmax", time=256, key_dim=16, heads=2)
+    large = memory.in_subprocess(variant="gated_softmax", time=8192, key_dim=16, heads=8)
+    assert small < large < 5e8  # all weights would take 2.1 GB
+
+
+def test_every_variant_has_a_memory_task():
+    assert len(list(attention.memory_tasks())) == len(VARIANTS)
+
+
+def test_both_models_of_a_training_step_are_the_same_function():
+    ours = model.ours("softmax", "nano")
+    theirs = model.llama(ours)
+    ids = torch.arange(12)[None]
+    torch.testing.assert_close(ours(input_ids=ids).logits, theirs(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_the_materialised_model_is_the_same_function_and_comes_back():
+    ours, ids = model.ours("gated_softmax", "nano").eval(), torch.arange(12)[None]
+    before = ours(input_ids=ids, use_cache=False).logits
+    with model.materialised_formula():
+        inside = ours(input_ids=ids, use_cache=False).logits
+    torch.testing.assert_close(inside, before, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(ours(input_ids=ids, use_cache=False).logits, before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "grows"), [("softmax", True), ("taylor_2", False)])
+def test_states_of_a_long_context_have_its_size(name, grows):
+    ours = model.ours(name, "nano")
+    short, long = decode.our_cache(ours, 64), decode.our_cache(ours, 128)
+    assert long.get_seq_length() == 128
+    assert long.state_bytes() > short.state_bytes() if grows else long.state_bytes() == short.state_bytes()
+    assert ours(input_ids=torch.zeros(1, 1, dtype=torch.long), past_key_values=long).logits.isfinite().all()

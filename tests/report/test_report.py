@@ -1,0 +1,63 @@
+"""Files are whole or absent, charts are drawn in every format."""
+
+import json
+import math
+
+import pytest
+
+from softmax_rnn.report import charts, files
+
+ATTENTION = {
+    "rows": [
+        {"variant": name, "time": time, "key_dim": 64, "backward": True, "seconds": 0.1 * time, "sdpa_seconds": 0.2}
+        for name in ("softmax", "<script>alert(1)</script>")
+        for time in (64, 128)
+    ],
+    "memory": [{"variant": "softmax", "time": 64, "bytes": 10_000_000}],
+}
+MODEL = {"rows": [{"variant": "softmax", "ratio": 1.0}, {"variant": "taylor_2", "ratio": 1.3}]}
+DECODE = {
+    "rows": [
+        {"variant": "taylor_2", "context": c, "seconds": 1e-3, "llama_seconds": 2e-3, "state_bytes": 1000}
+        for c in (512, 1024)
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    "chart", [charts.attention_chart(ATTENTION), charts.model_chart(MODEL), charts.decode_chart(DECODE)]
+)
+def test_a_chart_becomes_a_file_of_every_format(chart, tmp_path):
+    made = charts.save_chart(chart, tmp_path, "chart")
+    starts = {".html": b"<", ".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
+    assert {path.suffix for path in made} == set(starts)
+    assert all(path.read_bytes().lstrip().startswith(starts[path.suffix]) for path in made)
+    assert sorted(tmp_path.iterdir()) == sorted(made)
+
+
+def test_names_in_a_page_are_no_markup(tmp_path):
+    (page,) = charts.save_chart(charts.attention_chart(ATTENTION), tmp_path, "chart", ("html",))
+    assert "<script>alert(1)</script>" not in page.read_text()
+
+
+def test_the_page_needs_no_network(tmp_path):
+    (page,) = charts.save_chart(charts.model_chart(MODEL), tmp_path, "chart", ("html",))
+    assert "cdn.jsdelivr.net" not in page.read_text()
+
+
+def test_numbers_that_json_lacks_become_null(tmp_path):
+    path = files.write_json(tmp_path / "deep" / "x.json", {"a": [math.inf, 1.5], "b": (math.nan,), "c": "∑"})
+    assert json.loads(path.read_text()) == {"a": [None, 1.5], "b": [None], "c": "∑"}
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path):
+    path = files.write_json(tmp_path / "x.json", {"old": True})
+
+    def fail(temporary):
+        temporary.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        files.write_whole(path, fail)
+    assert json.loads(path.read_text()) == {"old": True}
+    assert list(tmp_path.iterdir()) == [path]
