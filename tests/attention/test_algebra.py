@@ -45,7 +45,7 @@ from softmax_rnn.attention.spec import (
 )
 from softmax_rnn.attention.variants import VARIANTS
 
-pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
 SIZES = (1.0, 30.0)
 """Factors of the queries: softmax and its 80-term polynomial part only where scores are large."""

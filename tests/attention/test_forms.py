@@ -29,7 +29,7 @@ from softmax_rnn.attention.plan import FORMS
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
 CASES = [(name, mask, form) for name in NAMES for mask in MASKS for form in allowed_forms(VARIANTS[name], mask)]
 REFUSED = [(name, form) for name in NAMES for form in FORMS if form not in allowed_forms(VARIANTS[name])]

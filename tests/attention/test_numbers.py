@@ -19,7 +19,7 @@ from softmax_rnn.attention.plan import FORMS
 from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum, power_score, taylor_score
 from softmax_rnn.attention.variants import VARIANTS
 
-quiet = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+quiet = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 TIME = 9
 
 

@@ -16,7 +16,7 @@ from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum, t
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 
-pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
 SITUATIONS = {
     "typical": Situation(),

@@ -35,7 +35,7 @@ from softmax_rnn.attention.spec import (
 )
 from softmax_rnn.attention.variants import VARIANTS
 
-pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 checked = settings(
     max_examples=100,
     deadline=None,

@@ -32,7 +32,7 @@ from softmax_rnn.attention.state import FixedState, GrowingState, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
 TIME = 7
 WITH_FEATURES = [name for name in NAMES if "chunked" in allowed_forms(VARIANTS[name])]

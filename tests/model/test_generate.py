@@ -9,7 +9,7 @@ from softmax_rnn.model import MODEL_VARIANTS, SpecCache
 
 from .tiny import left_padded, tiny_model, tokens
 
-negative_weights = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+negative_weights = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 SOME = ["softmax", "gated_softmax_cumgate", "taylor_2", "two_mamba", "gated_softmax_plusplus", "linear_mamba"]
 
 

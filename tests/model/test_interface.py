@@ -74,7 +74,7 @@ def test_softmax_is_the_model_as_it_was(side: str) -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 @pytest.mark.parametrize("name", FREE)
 def test_padding_has_no_effect(name: str) -> None:
     """Each row of a padded batch is the row alone: the mask arrives."""
@@ -94,7 +94,7 @@ def test_the_mask_matters() -> None:
     assert (with_mask - without)[2, -1].abs().max() > 1e-3
 
 
-@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 @pytest.mark.parametrize("name", FREE)
 def test_generate_with_the_cache_is_generate_without(name: str) -> None:
     ids, mask = padded("left")
@@ -125,7 +125,7 @@ def test_queries_that_continue_a_cache(name: str) -> None:
     torch.testing.assert_close(rest, whole[:, 6:], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+@pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 @pytest.mark.parametrize("name", FREE)
 def test_attend_at_end_is_the_end_of_attend(name: str) -> None:
     torch.manual_seed(0)

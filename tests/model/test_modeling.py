@@ -12,7 +12,7 @@ from .tiny import VOCAB, tiny_config, tiny_model, tokens
 
 SOME = ["softmax", "gated_softmax", "linear_elu", "two_mamba", "gated_softmax_plusplus", "linear_mamba"]
 # Order 1 has negative weights, and says so.
-negative_weights = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.pointwise.NonPositiveWarning")
+negative_weights = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
 
 # -- parameters ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from softmax_rnn.attention import scores
@@ -25,15 +25,25 @@ LARGEST_LOG = {torch.float32: 60.0, torch.float64: 690.0}
 """Weights up to e^this are summed as they are; the number range ends at about e^88 and e^709."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class NegativeRows:
-    """How many rows had a weight below 0, among the weights that the form has seen."""
+    """In which rows the form has seen a weight below 0; forms that see no weights leave it as it is."""
 
-    count: int = 0
+    found: Bool[Tensor, "BK G Tq"]
 
-    def see(self, weights: Float[Tensor, "*rows T"]) -> None:
-        """Note the rows of a block of weights; those that are seen in several blocks count once a block."""
-        self.count += int((weights.detach().amin(-1) < 0).sum())
+    def see(self, weights: Float[Tensor, "N R T"], heads: slice, queries: slice) -> None:
+        """Note the rows of a block of weights: R rows are the G heads of a group side by side."""
+        below = weights.detach().amin(-1).unflatten(1, (self.found.shape[1], -1)) < 0
+        self.found[heads, :, queries] |= below
+
+    def at(self, query: int) -> NegativeRows:
+        """The same for one query."""
+        return NegativeRows(self.found[..., query : query + 1])
+
+    def count(self, real: Bool[Tensor, "B Tq"] | None) -> int:
+        """How many rows of real positions."""
+        found = self.found if real is None else self.found.unflatten(0, (real.shape[0], -1)) & real[:, None, None]
+        return int(found.sum())
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,11 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> Contraction:
         k, v, rooms = state.append(k, v)
         if decay is not None and state.decay is not None:
             decay = torch.cat([state.decay, decay + state.decay[..., -1:]], 2)
-    negative = NegativeRows() if spec.wants_row_sum and can_be_negative(spec) else None
+    negative = None
+    if spec.wants_row_sum and can_be_negative(spec):
+        shared = shape.heads // heads
+        rows = torch.zeros(shape.batch * heads, shared, shape.time, dtype=torch.bool, device=q.device)
+        negative = NegativeRows(rows)
     return Contraction(
         spec.score, q.unflatten(1, (heads, -1)), k, v, decay, seen, spec.wants_row_sum, negative=negative, rooms=rooms
     )
@@ -208,7 +212,7 @@ def _epilogue(call: Call, sums: Sums, now: _Positions, negative: NegativeRows | 
         now.gate_mass,
         call.extras,
         call.nonpositive,
-        0 if negative is None else negative.count,
+        0 if negative is None else negative.count(now.seen.key_mask),
         real=now.seen.key_mask,
     )
     return pointwise.epilogue(wide, rows, call.extras.output_gate).to(dtype)

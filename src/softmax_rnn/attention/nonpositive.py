@@ -53,7 +53,7 @@ def report(
         why = "weights of this score can be negative" if can_be_negative(spec) else "all weights of the row are 0"
         said.append(f"{bad} of {total.numel()} row sums are not positive ({why})")
     if negative_rows:
-        said.append(f"weights below 0 in {negative_rows} stretches of rows")
+        said.append(f"{negative_rows} of {total.numel()} rows have weights below 0")
     text = f"{' and '.join(said)}: the outputs of these rows are not averages"
     if wanted is OnNonPositive.ERROR:
         raise NonPositiveError(text)

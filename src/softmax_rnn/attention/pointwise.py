@@ -183,7 +183,7 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
         total = total + _reduced(part.eps, output, 1.0)
     if part.minimum is not None:
         total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
-    if isinstance(rows.spec.score, Polynomial):
+    if isinstance(rows.spec.score, Polynomial) and part.minimum is None:
         nonpositive.report(rows.spec, total, rows.real, rows.negative_rows, rows.nonpositive)
     if part.detach:
         total = total.detach()

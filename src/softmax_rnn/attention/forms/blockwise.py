@@ -229,7 +229,7 @@ def _polynomial_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Ten
                 weights = _polynomial(inputs, setting, scores.value, group, queries, x)
                 _fade_(inputs, setting, masks, group, queries, keys, weights)
                 if setting.negative is not None:
-                    setting.negative.see(weights)
+                    setting.negative.see(weights, group.heads, queries)
                 total.baddbmm_(weights, inputs.v[group.heads, keys])
                 if row_sum is not None:
                     mass.add_(weights.sum(-1))

@@ -28,7 +28,8 @@ def parallel(job: Contraction) -> Sums:
         weights = weights * torch.exp(torch.where(allowed, log_decay, 0))
     weights = torch.where(allowed, weights, 0)
     if job.negative is not None:
-        job.negative.see(weights)
+        everything = slice(None)
+        job.negative.see(weights.flatten(0, 1).flatten(1, 2), everything, everything)
     return _sums(job, weights, job.log_scale)
 
 

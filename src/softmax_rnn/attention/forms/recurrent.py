@@ -81,6 +81,7 @@ def recurrent_rows(job: Contraction) -> Sums:
             seen=seen,
             rows=None if job.rows is None else job.rows[:, :, :, t : t + 1],
             log_scale=None if job.log_scale is None else job.log_scale[:, :, :, t : t + 1],
+            negative=None if job.negative is None else job.negative.at(t),
         )
         rows.append(parallel(step))
     return Sums(
