@@ -39,6 +39,7 @@ def attend(
     n^σ(c), before the sigmoid. ``key_mask`` is True for real positions; positions see only keys of their own
     segment. ``form`` forces a form, ``nonpositive="error"`` raises where a row sum is not positive.
 
+    >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
     >>> q = k = v = torch.ones(1, 2, 5, 4)
     >>> attend(VARIANTS["softmax"], q, k, v).shape
@@ -73,6 +74,7 @@ def extend(
 ) -> tuple[Float[Tensor, "B H T E"], State]:
     """`attend` for the next T positions after a state: their outputs, and the state after them.
 
+    >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
     >>> spec, (q, k, v) = VARIANTS["taylor_2"], torch.randn(3, 1, 2, 6, 4)
     >>> first, state = extend(spec, q[:, :, :4], k[:, :, :4], v[:, :, :4],
@@ -104,6 +106,7 @@ def step(
 ) -> tuple[Float[Tensor, "B H E"], State]:
     """One position in the recurrent form; gates have the shape (B, H).
 
+    >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
     >>> spec = VARIANTS["linear_elu"]
     >>> state = init_state(spec, batch=1, heads=2, key_dim=4)

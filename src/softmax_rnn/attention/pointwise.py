@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -29,6 +30,7 @@ from softmax_rnn.attention.spec import (
     RowSum,
 )
 
+MODERATE_LOG = 9.0
 SMALLEST_LOG_DECAY = -1e4
 """A log decay below this is exp(…) = 0 in every dtype, and −inf would make −inf + inf of the running sum."""
 
@@ -242,10 +244,20 @@ def _(part: RMSNorm, output: Output, extras: Extras) -> Tensor:
 
 @norm.register
 def _(part: LayerNorm, output: Output, extras: Extras) -> Tensor:
+    if _is_moderate(output):
+        row = output.value()
+        return F.layer_norm(row, row.shape[-1:], extras.norm_weight, extras.norm_bias, part.eps)
     y = _over_root_mean_square(replace(output, y=output.y - output.y.mean(-1, keepdim=True)), part.eps)
     if extras.norm_weight is None or extras.norm_bias is None:
         return y
     return torch.addcmul(extras.norm_bias, y, extras.norm_weight)
+
+
+def _is_moderate(output: Output) -> bool:
+    """Whether the row itself, and the squares of its entries, are floats: then the platform's norm will do."""
+    if output.log_scale is not None and float(output.log_scale.detach().abs().max()) > MODERATE_LOG:
+        return False
+    return in_range(output.y)[1] is None
 
 
 def _over_root_mean_square(output: Output, eps: float) -> Tensor:

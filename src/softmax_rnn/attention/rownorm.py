@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-LARGEST = {torch.float32: 1e15, torch.float64: 1e140}
+LARGEST = {torch.float32: 1e14, torch.float64: 1e140}
 """Vectors with entries up to this have squares, and sums of squares, that are floats."""
 SMALLEST = {torch.float32: 1e-15, torch.float64: 1e-140}
 """Vectors at least this long have squares with all their digits."""

@@ -71,24 +71,27 @@ class _Inputs:
         """A block of queries with the heads of a group side by side: (heads, G · queries, …)."""
         return x[group.heads, :, queries].flatten(1, 2)
 
-    def has_faded(self, group: Group, queries: slice, keys: slice, setting: _Setting, log_scale: Tensor) -> bool:
+    def has_faded(self, group: Group, queries: slice, keys: slice, setting: _Setting, reduced: Tensor) -> bool:
         """Whether every weight of a block is negligible beside the largest of its row, by the decay alone."""
-        if self.decay is None:
+        at_key = self.decay_at_keys(group, queries, keys, setting.walk.past)
+        if at_key is None:
             return False
-        past, decay = setting.walk.past, self.decay[group.heads]
-        at_query = decay[:, past + queries.start : past + queries.stop].amax(-1)
-        faded = float((at_query - decay[:, keys].amin(-1)).max())
-        return setting.largest_score + faded - float(log_scale.min()) < NEGLIGIBLE_LOG[self.q.dtype]
+        largest = setting.largest_score - float(at_key.min()) - float(reduced.min())
+        return largest < NEGLIGIBLE_LOG[self.q.dtype]
 
-    def log_decay(self, group: Group, queries: slice, keys: slice, past: int) -> tuple[Tensor, Tensor] | None:
-        """The two sides of decay_i − decay_j, from the block's own origin so that nothing cancels."""
+    def decay_at_keys(self, group: Group, queries: slice, keys: slice, past: int) -> Tensor | None:
+        """decay_j from the origin of the query block, so that the difference of two large numbers is taken once."""
         if self.decay is None:
             return None
         decay = self.decay[group.heads]
-        origin = decay[:, past + queries.start, None]
-        at_query = (decay[:, past + queries.start : past + queries.stop] - origin).to(self.q.dtype)
-        at_key = (decay[:, keys] - origin).to(self.q.dtype)
-        return at_query.repeat(1, self.q.shape[1])[..., None], at_key[:, None]
+        return (decay[:, keys] - decay[:, past + queries.start, None]).to(self.q.dtype)[:, None]
+
+    def decay_at_queries(self, group: Group, queries: slice, past: int) -> Tensor | None:
+        """decay_i from the same origin, as rows of a block."""
+        if self.decay is None:
+            return None
+        decay = self.decay[group.heads, past + queries.start : past + queries.stop]
+        return (decay - decay[:, :1]).to(self.q.dtype).repeat(1, self.q.shape[1])[..., None]
 
 
 def _clamp_(x: Tensor, clamp: float | None) -> Tensor:
@@ -177,8 +180,10 @@ def _exp_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Tensor | N
                 largest = newest
             size = queries.stop - queries.start
             numerator[group.heads, :, queries] = total.unflatten(1, (-1, size))
+            own = inputs.decay_at_queries(group, queries, walk.past)
             # A row that saw no key has nothing to scale.
-            log_scale[group.heads, :, queries] = torch.where(largest > lowest, largest, 0).view(group.count, -1, size)
+            scale = torch.where(largest > lowest, largest if own is None else largest + own, 0)
+            log_scale[group.heads, :, queries] = scale.view(group.count, -1, size)
             if row_sum is not None:
                 row_sum[group.heads, :, queries] = mass.view(group.count, -1, size)
     return numerator, row_sum, log_scale
@@ -194,7 +199,7 @@ def _logarithms(
     keys: slice,
     q: Tensor,
 ) -> Tensor:
-    """log of the weights of a block: the clamped score, the decay and the mask."""
+    """log of the weights of a block, up to the row's own decay: the clamped score, the key's decay and the mask."""
     x = _dots(inputs, scratch, group, keys, q)
     return _finish_logarithms(inputs, setting, masks, group, queries, keys, x)
 
@@ -208,9 +213,9 @@ def _finish_logarithms(
     inputs: _Inputs, setting: _Setting, masks: Masks, group: Group, queries: slice, keys: slice, x: Tensor
 ) -> Tensor:
     _clamp_(x, setting.score.clamp)
-    decay = inputs.log_decay(group, queries, keys, setting.walk.past)
-    if decay is not None:
-        x.add_(decay[0]).sub_(decay[1])
+    at_key = inputs.decay_at_keys(group, queries, keys, setting.walk.past)
+    if at_key is not None:
+        x.sub_(at_key)
     masks.add(masks.of(group, queries, keys), x, queries)
     return x
 
@@ -257,10 +262,11 @@ def _fade_(
 ) -> None:
     """Multiply blocks of a polynomial's weights by decay and mask, in place."""
     mask = masks.of(group, queries, keys)
-    decay = inputs.log_decay(group, queries, keys, setting.walk.past)
-    if mask is None and decay is None:
+    own = inputs.decay_at_queries(group, queries, setting.walk.past)
+    at_key = inputs.decay_at_keys(group, queries, keys, setting.walk.past)
+    if mask is None and own is None:
         return
-    logarithm = torch.zeros_like(blocks[0]) if decay is None else decay[0] - decay[1]
+    logarithm = torch.zeros_like(blocks[0]) if own is None or at_key is None else own - at_key
     masks.add(mask, logarithm, queries)
     factor = logarithm.exp_()
     for block in blocks:
@@ -338,6 +344,9 @@ def _walk_backward(inputs: _Inputs, grads: _Gradients, log_scale: Tensor | None,
             dy = inputs.rows_of(grads.d_numerator, group, queries)
             dr = None if grads.d_row_sum is None else inputs.rows_of(grads.d_row_sum[..., None], group, queries)
             scale = None if log_scale is None else inputs.rows_of(log_scale[..., None], group, queries)
+            own = inputs.decay_at_queries(group, queries, walk.past)
+            if scale is not None and own is not None:
+                scale = scale - own
             dq = torch.zeros(q.shape, dtype=q.dtype, device=q.device)
             for keys in walk.key_blocks(group, queries):
                 if scale is not None and inputs.has_faded(group, queries, keys, setting, scale):
