@@ -24,7 +24,7 @@ test: setup
 
 check: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff format --check src tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest
