@@ -289,8 +289,8 @@ class _Gradients:
     def of_decay(self, inputs: _Inputs, numerator: Tensor, row_sum: Tensor | None, past: int) -> Tensor:
         """The gradient of the running log decay."""
         assert inputs.decay is not None
-        at_query = (self.d_numerator * numerator).sum(-1, dtype=torch.float64)
-        at_key = (self.v * inputs.v).sum(-1, dtype=torch.float64)
+        at_query = (self.d_numerator * numerator).sum(-1).double()
+        at_key = (self.v * inputs.v).sum(-1).double()
         if self.d_row_sum is not None and row_sum is not None and self.ones is not None:
             at_query += self.d_row_sum.double() * row_sum
             at_key += self.ones
