@@ -19,6 +19,8 @@ from softmax_rnn.attention.algebra import (
     n_features,
     needs_wide_state,
 )
+from softmax_rnn.attention.forms.blocks import BLOCK
+from softmax_rnn.attention.forms.chunked import CHUNK_NUMBERS, chunk_length
 from softmax_rnn.attention.scores import DIRECT_TAYLOR_ORDER
 from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum
 from softmax_rnn.errors import InputError, unknown_name
@@ -149,7 +151,7 @@ def _cost_fused(spec: AttentionSpec, s: Situation) -> float:
 
 
 def _cost_blockwise(spec: AttentionSpec, s: Situation) -> float:
-    block = min(256, s.keys)
+    block = min(BLOCK["cpu"], s.keys)
     pairs = s.heads * (s.seen_pairs + s.batch * s.queries * block / 2)  # the diagonal blocks are whole
     products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
     blocks = ceil(pairs / (block * block * 16)) + 1
@@ -161,11 +163,11 @@ def _cost_chunked(spec: AttentionSpec, s: Situation) -> float:
     score = spec.polynomial
     assert score is not None
     count, width = n_features(score, s.key_dim), s.value_dim + spec.wants_row_sum
-    chunk = 64 if count <= 128 else 128 if count <= 1024 else 256
+    chunk = chunk_length(count)
     state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
     inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + _weight_passes(spec))
     tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2
-    chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / 2**22)
+    chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
     calls = chunks * (16 + 2 * s.key_dim * max(score.degree - 1, 0)) * CALL
     start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
     wide = 2.5 if needs_wide_state(score) else 1

@@ -32,6 +32,11 @@ CHUNK_NUMBERS = 2**22
 """Features of one side that are in work at once, over the heads of a group."""
 
 
+def chunk_length(features: int) -> int:
+    """Positions a chunk of a long input: the more features, the dearer the state between chunks."""
+    return 64 if features <= 128 else 128 if features <= 1024 else 256
+
+
 def values_and_ones(job: Contraction) -> Float[Tensor, "B K T U"]:
     """U = [v, 1], with 0 for keys that nobody sees."""
     u = job.v
@@ -78,8 +83,7 @@ class _Setting:
     @cached_property
     def chunk(self) -> int:
         """Positions a chunk: more features make the state dearer, so fewer, longer chunks."""
-        count = self.features.count
-        return min(64 if count <= 128 else 128 if count <= 1024 else 256, self.time)
+        return min(chunk_length(self.features.count), self.time)
 
     def chunks(self) -> list[slice]:
         """The chunks in order."""
