@@ -1,4 +1,4 @@
-"""``python -m softmax_rnn`` and ``softmax-rnn``: errors of use are one line and exit code 2."""
+"""``python -m softmax_rnn`` and ``softmax-rnn``: errors are one line; exit code 2 for a wrong use, 1 for a failed run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def main(arguments: list[str] | None = None) -> int:
     import typer
 
     from softmax_rnn.cli import app
-    from softmax_rnn.errors import InputError
+    from softmax_rnn.errors import InputError, RunError
 
     # The root of typer's errors of use; newer versions carry a click of their own, so it is not click's.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
@@ -24,6 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
         text = error.format_message()  # pyright: ignore[reportAttributeAccessIssue]
     except InputError as error:
         text = str(error)
+    except RunError as error:
+        print(f"softmax-rnn: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
     except (KeyboardInterrupt, typer.Abort):
         print("softmax-rnn: interrupted", file=sys.stderr)
         return 130

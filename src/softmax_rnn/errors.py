@@ -10,6 +10,10 @@ class InputError(ValueError):
     """An argument that cannot be used: which one, what was expected, what came."""
 
 
+class RunError(RuntimeError):
+    """A run that could not go on, through no fault of the arguments: a full disk, numbers that are no longer finite."""
+
+
 class UnknownNameError(InputError, KeyError):
     """A name that stands in no table, with the nearest one that does."""
 

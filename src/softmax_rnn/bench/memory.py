@@ -6,28 +6,11 @@ python -m softmax_rnn.bench.memory '{"variant": "gated_softmax", "time": 4096, "
 from __future__ import annotations
 
 import json
-import re
-import resource
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-
-def peak_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Not getrusage: its maximum is inherited from the process that started this one.
-        return int(re.findall(r"VmHWM:\s*(\d+) kB", status.read_text())[0]) * 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-def current_bytes() -> int:
-    """The resident memory of this process now; where the system does not tell, the peak so far."""
-    status = Path("/proc/self/statm")
-    return int(status.read_text().split()[1]) * resource.getpagesize() if status.exists() else peak_bytes()
+from softmax_rnn.machine import current_bytes, peak_bytes
 
 
 def measure(variant: str, time: int, key_dim: int, heads: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
-from softmax_rnn.bench.machine import describe
+from softmax_rnn.machine import describe
 
 
 @dataclass(frozen=True)

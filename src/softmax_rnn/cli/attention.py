@@ -115,7 +115,7 @@ def verify(
 def _verify_json(checks: list[Check], orders: list[OrderCheck]) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from softmax_rnn.bench.machine import describe
+    from softmax_rnn.machine import describe
 
     return {
         "machine": describe(),

@@ -8,9 +8,8 @@ from typing import Any
 import altair as alt
 
 from softmax_rnn.report.files import write_whole
+from softmax_rnn.report.theme import COLOURS
 
-# Okabe and Ito's palette: distinguishable with the common colour blindnesses.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
 FORMATS = ("html", "svg", "png", "pdf")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,21 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+    return path
+
+
+def write_folder(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let ``write`` fill a folder under a temporary name, then give it its own; what stood there before is replaced."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        write(temporary)
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
     return path
 
 

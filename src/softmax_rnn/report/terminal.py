@@ -152,3 +152,45 @@ def print_conversion(report: dict[str, Any]) -> None:
         cells = (f"{row['loss']:.4f}", *(f"{row[name]:.4g}" for name in ("perplexity", "ratio")))
         table.add_row(row["variant"], *cells, str(row["non_positive"]))
     OUT.print(table)
+
+
+def _facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
+    table = Table(title=title, show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    OUT.print(table)
+
+
+def print_plan(plan: dict[str, Any]) -> None:
+    """What a run would be."""
+    rows = "a stream" if plan["train_rows"] is None else f"{plan['train_rows']:,} rows, seen {plan['passes']:.2f} times"
+    _facts(
+        "The run",
+        [
+            ("parameters", f"{plan['parameters']:,}"),
+            ("tokens in the vocabulary", f"{plan['vocab_size']:,}"),
+            ("steps × rows × tokens", f"{plan['steps']:,} × {plan['batch_size']} × {plan['context']}"),
+            ("tokens seen", f"{plan['tokens']:,}"),
+            ("train side", rows),
+            ("memory, estimated", f"{plan['memory_bytes'] / 1e9:.2f} GB a process"),
+            ("decoding state after a context", f"{plan['state_bytes']:,} bytes"),
+        ],
+    )
+
+
+def print_run(result: dict[str, Any], folder: str) -> None:
+    """What a finished run found."""
+    rows = [
+        ("steps", f"{result['step']:,}"),
+        ("parameters", f"{result['parameters']:,}"),
+        ("train loss", f"{result['train_loss']:.4f}"),
+        ("test loss", f"{result['test_loss']:.4f}"),
+        ("test perplexity", f"{result['test_perplexity']:.4g}"),
+        ("test accuracy", f"{result['test_accuracy']:.4f}"),
+        ("tokens a second", f"{result['tokens_per_second']:,.0f}"),
+        ("memory", f"{result['memory_bytes'] / 1e9:.2f} GB"),
+        ("folder", folder),
+    ]
+    _facts(f"{result['variant']} {result['size']}, seed {result['seed']}", rows)

@@ -1,15 +1,16 @@
-"""Where and when something was measured."""
+"""Where and when something was measured, and how much memory this process takes."""
 
 from __future__ import annotations
 
 import datetime
 import os
 import platform
+import re
+import resource
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from softmax_rnn.version import __version__
 
@@ -26,6 +27,8 @@ def processor() -> str:
 
 def describe() -> dict[str, Any]:
     """Date, machine and versions, for the head of a file of results."""
+    import torch
+
     return {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
@@ -37,3 +40,19 @@ def describe() -> dict[str, Any]:
         "torch": version("torch"),
         "softmax_rnn": __version__,
     }
+
+
+def peak_bytes() -> int:
+    """The largest resident memory of this process so far."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not getrusage: its maximum is inherited from the process that started this one.
+        return int(re.findall(r"VmHWM:\s*(\d+) kB", status.read_text())[0]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def current_bytes() -> int:
+    """The resident memory of this process now; where the system does not tell, the peak so far."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * resource.getpagesize() if status.exists() else peak_bytes()

@@ -1,0 +1,122 @@
+"""The command that trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.errors import InputError
+
+
+def train(
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
+    variant: Annotated[str | None, typer.Option(help="The attention: a name of `softmax-rnn variants`.")] = None,
+    size: Annotated[str | None, typer.Option(help="nano, micro, small, large or large_depth.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="shakespeare, kjv, stdlib; a file or folder; a hub name; mqar, selective_copy, induction."),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Where other settings come from: cpu or paper.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the weights and of the order of data.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The highest one.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other setting, name=value; data.NAME and model.NAME reach inside. Repeat."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="The folder of the run; the same command continues it.")] = Path(
+        "runs/train"
+    ),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would be, and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model on a text or a recall task; interrupted, the same command continues exactly.
+
+    Example: softmax-rnn train --variant linear_elu --data shakespeare --steps 200 --output runs/elu
+
+    Example: softmax-rnn train --data mqar --set data.pairs=8 --set model.use_mlp=false --output runs/mqar
+
+    Example: torchrun --nproc_per_node=2 -m softmax_rnn train --config run.yaml --output runs/two
+    """
+    from softmax_rnn.experiment.config import read_config, resolve
+
+    given: dict[str, Any] = read_config(config) if config is not None else {}
+    options = {
+        "variant": variant,
+        "size": size,
+        "data": data,
+        "recipe": recipe,
+        "steps": steps,
+        "batch_size": batch_size,
+        "context": context,
+        "seed": seed,
+        "learning_rate": learning_rate,
+    }
+    given |= {name: value for name, value in options.items() if value is not None}
+    for text in settings or []:
+        put(given, text)
+    resolved = resolve(given)
+    if dry_run:
+        _dry_run(resolved, as_json)
+        return
+    _train(resolved, output, as_json)
+
+
+def put(settings: dict[str, Any], text: str) -> None:
+    """Set ``a.b=value``, the value read as YAML.
+
+    >>> settings = {"data": "mqar"}
+    >>> put(settings, "data.pairs=8"); settings
+    {'data': {'source': 'mqar', 'pairs': 8}}
+    """
+    import yaml
+
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise InputError(f"--set: expected name=value, got {text!r}")
+    *path, last = name.split(".")
+    place = settings
+    for part in path:
+        inner = place.get(part, {})
+        # `data: mqar` is short for `data: {source: mqar}`.
+        place[part] = {"source": inner} if isinstance(inner, str) else dict(inner)
+        place = place[part]
+    try:
+        place[last] = yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InputError(f"--set: the value of {name} is no YAML: {value!r}") from None
+
+
+def _dry_run(config: Any, as_json: bool) -> None:
+    from softmax_rnn.experiment.plan import plan_run
+    from softmax_rnn.report.terminal import print_plan
+    from softmax_rnn.train.processes import this_share
+
+    plan = plan_run(config, this_share().processes).values()
+    if as_json:
+        print_json({"config": config.values(), "plan": plan})
+    else:
+        print(config.to_yaml())
+        print_plan(plan)
+
+
+def _train(config: Any, output: Path, as_json: bool) -> None:
+    from softmax_rnn.experiment.run import run_training
+    from softmax_rnn.report.terminal import print_run
+    from softmax_rnn.train.processes import this_share
+
+    outcome = run_training(config, output, quiet=as_json)
+    if this_share().rank != 0:
+        return
+    if outcome.result is None:
+        typer.echo(f"stopped by {outcome.stopped_by} at step {outcome.step}; the same command continues", err=True)
+        raise typer.Exit(130)
+    if as_json:
+        print_json({"folder": str(outcome.folder), "result": outcome.result})
+    else:
+        print_run(outcome.result, str(outcome.folder))

@@ -1,0 +1,52 @@
+"""Which text, cut how, into which tokens.
+
+>>> TextConfig(source="shakespeare").tokenizer
+'bytes'
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+def _default_cache() -> Path:
+    return Path(os.environ.get("SOFTMAX_RNN_CACHE") or Path.home() / ".cache" / "softmax-rnn")
+
+
+class TextConfig(BaseModel):
+    """A text as training data. The length of the rows and the seed are arguments of `load_text`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str = "shakespeare"
+    """The name of an embedded corpus, the path of a file or folder, or a hub name ``owner/name``."""
+    config: str | None = None
+    """The hub's configuration, such as ``CC-MAIN-2024-51``."""
+    split: str = "train"
+    """The hub's split; our own test split is cut from it."""
+    text_column: str = "text"
+    """Where a record has its text."""
+    streaming: bool = False
+    """Read while training instead of tokenising everything first."""
+    tokenizer: str = "bytes"
+    """``bytes``, ``bpe`` (trained on the train side), or a name or path for `AutoTokenizer`."""
+    vocab_size: int = Field(2048, ge=258)
+    """Tokens of ``bpe``."""
+    layout: Literal["packed", "padded"] = "packed"
+    """Documents one behind the other in full rows, or one document a row."""
+    test_fraction: float | None = Field(None, gt=0, lt=1)
+    """The share of documents for testing; 0.1 of an embedded corpus and 0.001 of anything else when not given."""
+    test_documents: int | None = Field(None, ge=1)
+    """The most documents of the test split; 1000 of a stream and all otherwise when not given."""
+    max_documents: int | None = Field(None, ge=1)
+    """Read only so many documents, both splits together."""
+    shuffle_buffer: int = Field(1000, ge=1)
+    """Rows of a stream that are shuffled among each other."""
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
+    """Threads that tokenise."""
+    cache: Path = Field(default_factory=_default_cache)
+    """The folder of tokenised texts; ``$SOFTMAX_RNN_CACHE`` when not given."""

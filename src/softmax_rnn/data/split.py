@@ -1,0 +1,48 @@
+"""Which documents test: those whose text says so.
+
+    test  ⇔  hash(text) / 2⁶⁴ < fraction
+
+The side of a document depends on nothing but its text: not on the order of files, not on the other documents, not on
+a seed. Equal documents stand on the same side.
+
+>>> [name for name in ("a", "b", "c", "d") if in_test(name, 0.5)]
+['a']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+from softmax_rnn.errors import InputError
+
+
+def in_test(text: str, fraction: float) -> bool:
+    """Whether a document is for testing."""
+    digest = blake2b(text.encode(), digest_size=8, person=b"softmax-rnn-test").digest()
+    return int.from_bytes(digest, "big") < fraction * 2**64
+
+
+def sides(texts: Iterable[str], fraction: float, test_documents: int | None) -> Iterator[tuple[str, str]]:
+    """Each document with its side, "train" or "test". Test documents above the given number are left out."""
+    tested = 0
+    for text in texts:
+        if not in_test(text, fraction):
+            yield "train", text
+        elif test_documents is None or tested < test_documents:
+            tested += 1
+            yield "test", text
+
+
+def check_sides(train: int, test: int, fraction: float) -> None:
+    """Refuse a split with an empty side; the arguments are numbers of documents."""
+    total = train + test
+    if train and test:
+        return
+    if total < 2:
+        raise InputError(f"source: expected 2 documents or more to split into train and test, got {total}")
+    side = "train" if test else "test"
+    better = min(0.5, 3 / total)
+    raise InputError(
+        f"test_fraction: {fraction:g} of {total} documents leaves the {side} split empty; try {better:.2g}"
+    )

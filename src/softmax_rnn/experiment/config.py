@@ -1,0 +1,135 @@
+"""The settings of a run: a file, arguments or a dictionary, resolved against a recipe and checked.
+
+>>> config = resolve({"variant": "linear_elu", "steps": 10, "data": {"source": "stdlib"}})
+>>> config.steps, config.size, config.data.source
+(10, 'nano', 'stdlib')
+>>> resolve({"varient": "softmax"})
+Traceback (most recent call last):
+softmax_rnn.errors.UnknownNameError: unknown setting 'varient'; did you mean 'variant'?
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import PositiveInt, SerializeAsAny
+
+from softmax_rnn.data.config import TextConfig
+from softmax_rnn.data.tasks.table import TASKS, task_config
+from softmax_rnn.data.tasks.task import Task
+from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.experiment.recipes import RECIPES
+from softmax_rnn.train.settings import TrainSettings
+from softmax_rnn.validation import checked
+
+INCIDENTAL = frozenset({"device", "trackers", "keep_checkpoints"})
+"""Settings that may change when a run is continued: the numbers do not depend on them."""
+INCIDENTAL_DATA = frozenset({"workers", "cache"})
+
+
+class RunConfig(TrainSettings):
+    """Everything that a run is made of."""
+
+    recipe: str = "cpu"
+    variant: str = "softmax"
+    """A name of `MODEL_VARIANTS`."""
+    size: str = "nano"
+    """A name of `SIZES`."""
+    model: dict[str, Any] = {}  # noqa: RUF012
+    """Options of `SoftmaxRNNConfig` that differ from the size's and the variant's."""
+    context: PositiveInt = 256
+    """Tokens of a row; a synthetic task brings its own length."""
+    data: TextConfig | SerializeAsAny[Task] = TextConfig()
+
+    def values(self) -> dict[str, Any]:
+        """Plain values, as `resolve` takes them."""
+        values = self.model_dump(mode="json")
+        if isinstance(self.data, Task):
+            values["data"]["source"] = values["data"].pop("name")
+        return values
+
+    def content(self) -> dict[str, Any]:
+        """The values that the run's numbers depend on."""
+        values = {name: value for name, value in self.values().items() if name not in INCIDENTAL}
+        values["data"] = {name: value for name, value in values["data"].items() if name not in INCIDENTAL_DATA}
+        return values
+
+    def content_hash(self) -> str:
+        """The same for runs that must give the same numbers."""
+        text = json.dumps(self.content(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_yaml(self) -> str:
+        """The text of ``config.yaml``."""
+        return yaml.safe_dump(self.values(), sort_keys=False, allow_unicode=True)
+
+
+def resolve(given: Mapping[str, Any]) -> RunConfig:
+    """The run that these settings mean: what they leave out comes from the recipe."""
+    from softmax_rnn.experiment.network import has_gates, model_config
+
+    given = dict(given)
+    name = given.setdefault("recipe", "cpu")
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    recipe = RECIPES[name]
+    values = {**recipe.settings, **given}
+    values["data"] = _data(values.get("data"), recipe.data)
+    if isinstance(values["data"], Task):
+        if given.get("context", values["data"].length) != values["data"].length:
+            raise InputError(f"context: a task's rows have its own length, {values['data'].length}; leave context out")
+        values["context"] = values["data"].length
+    config = checked(RunConfig, values)
+    # Unknown variants, sizes and options are found here, before anything is loaded.
+    model_config(config, vocab_size=256)
+    if recipe.clip_gated is not None and "clip" not in given and has_gates(config.variant):
+        config = config.model_copy(update={"clip": recipe.clip_gated})
+    return config
+
+
+def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
+    if isinstance(given, (TextConfig, Task)):
+        return given
+    settings = {"source": given} if isinstance(given, str) else dict(given or {})
+    source = settings.get("source", defaults.get("source"))
+    if source in TASKS:
+        return task_config(source, **{name: value for name, value in settings.items() if name != "source"})
+    # Another source than the recipe's keeps what the recipe says about layout and tokens, not the name of its part.
+    if source != defaults.get("source"):
+        defaults = {name: value for name, value in defaults.items() if name in ("tokenizer", "layout", "test_fraction")}
+    return checked(TextConfig, {**defaults, **settings, "source": source}, "setting of data")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings of a YAML file, not yet resolved."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"config: {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"config: {path} is no YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"config: expected settings by name in {path}, got {type(values).__name__}")
+    return values
+
+
+def differences(one: RunConfig, other: RunConfig) -> list[str]:
+    """The settings in which two runs differ, as lines."""
+    first, second = _flat(one.content()), _flat(other.content())
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    return [f"{name}: {first.get(name)!r} → {second.get(name)!r}" for name in names]
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

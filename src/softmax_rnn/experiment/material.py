@@ -1,0 +1,48 @@
+"""The data of a run: a text or a synthetic task, behind one face."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from softmax_rnn.data.rows import Rows, RowStream
+from softmax_rnn.data.tasks.task import Task
+from softmax_rnn.train.processes import this_share, wait_for_all
+
+if TYPE_CHECKING:
+    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+    from softmax_rnn.experiment.config import RunConfig
+
+
+@dataclass(frozen=True)
+class Material:
+    """Rows to train on and rows to test on, how many tokens there are, and what a record says of them."""
+
+    train: Rows | RowStream
+    test: Rows
+    vocab_size: int
+    tokenizer: PreTrainedTokenizerBase | None
+    facts: dict[str, Any]
+
+
+def load_material(config: RunConfig) -> Material:
+    """The data; the first process prepares what is kept on disk, the others then find it there."""
+    first = this_share().rank == 0
+    if not first:
+        wait_for_all()
+    material = _load(config)
+    if first:
+        wait_for_all()
+    return material
+
+
+def _load(config: RunConfig) -> Material:
+    if isinstance(config.data, Task):
+        train, test = (config.data.rows(side, config.seed) for side in ("train", "test"))
+        facts = {"train": train.facts(), "test": test.facts()}
+        return Material(train, test, config.data.vocab_size, None, facts)
+    from softmax_rnn.data.text import load_text
+
+    text = load_text(config.data, context=config.context, seed=config.seed)
+    return Material(text.train, text.test, text.vocab_size, text.tokenizer, text.facts)

@@ -1,0 +1,80 @@
+"""A run by one call: settings and a folder in, a trained model and its records out.
+
+>>> import tempfile
+>>> config = resolve({"data": {"source": "mqar", "vocab_size": 32, "length": 16, "pairs": 2, "train_examples": 64,
+...                            "test_examples": 16}, "steps": 2, "batch_size": 8, "model": {"num_hidden_layers": 1}})
+>>> outcome = run_training(config, tempfile.mkdtemp(), quiet=True)
+>>> outcome.step, sorted(outcome.result)[:2]
+(2, ['config_hash', 'data'])
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
+from softmax_rnn.experiment.material import Material, load_material
+from softmax_rnn.experiment.network import build_network, save_network, suspicion
+from softmax_rnn.report.files import write_whole
+from softmax_rnn.train.engine import Job
+from softmax_rnn.train.folder import RunFolder
+from softmax_rnn.train.processes import this_share, wait_for_all
+from softmax_rnn.train.run import Outcome, process_group, run_job
+
+
+def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) -> Outcome:
+    """Train in a folder. One that holds the same run is continued; one that is finished is left as it is."""
+    folder = RunFolder(Path(output))
+    check_folder(config, folder)
+    config.rows_of_process(this_share().processes)
+    finished = folder.result()
+    if finished is not None:
+        return Outcome(folder.path, finished["step"], None, finished)
+    with process_group(config):
+        material = load_material(config)
+        if this_share().rank == 0:
+            write_whole(folder.config, lambda path: path.write_text(config.to_yaml(), encoding="utf-8"))
+        wait_for_all()
+        return _run(config, material, folder, quiet)
+
+
+def _run(config: RunConfig, material: Material, folder: RunFolder, quiet: bool) -> Outcome:
+    network = build_network(config, material.vocab_size)
+    parameters = sum(weight.numel() for weight in network.parameters())
+    facts = {
+        "config_hash": config.content_hash(),
+        "variant": config.variant,
+        "size": config.size,
+        "seed": config.seed,
+        "parameters": parameters,
+        "data": material.facts,
+    }
+    job = Job(
+        name=f"{config.variant} {config.size}",
+        network=network,
+        train=material.train,
+        test=material.test,
+        settings=config,
+        folder=folder,
+        diagnose=suspicion,
+    )
+    return run_job(
+        job, lambda weights, path: save_network(network, weights, material.tokenizer, path), facts=facts, quiet=quiet
+    )
+
+
+def check_folder(config: RunConfig, folder: RunFolder) -> None:
+    """Refuse a folder that holds another run, or something else altogether."""
+    if folder.config.exists():
+        changed = differences(resolve(read_config(folder.config)), config)
+        if changed:
+            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+            raise InputError(
+                f"output: {folder.path} holds a run with other settings ({changed[0]}{more}); take another"
+            )
+    elif folder.path.exists():
+        if not folder.path.is_dir():
+            raise InputError(f"output: expected a folder, got the file {folder.path}")
+        if any(not name.name.startswith(".") for name in folder.path.iterdir()):
+            raise InputError(f"output: the folder {folder.path} holds other files and no run; take another folder")

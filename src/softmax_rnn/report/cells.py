@@ -1,0 +1,100 @@
+"""Cells of a table: one value, shown in words, sorted as a number, written to a file in full.
+
+A cell is text, a whole number, a number, yes or no, nothing, or a :class:`Cell`, text that sorts as a number.
+
+>>> shown(1.23456, Column("loss", ".3f")), shown(-2, Column("n")), shown(None, Column("n"))
+('1.235', '−2', '–')
+>>> plus_minus(1.8181, 0.0123)
+Cell(text='1.818 ± 0.012', value=1.8181)
+>>> in_csv("=HYPERLINK(0)"), in_csv(-1.5), in_csv("-1.5"), in_csv("-x")
+("'=HYPERLINK(0)", '-1.5', '-1.5', "'-x")
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+NOTHING = "–"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# What a spreadsheet takes for the start of a formula.
+_FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Text with the number it sorts by."""
+
+    text: str
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its title, Python's format for its numbers, and whether readers can choose among its values."""
+
+    title: str
+    format: str = ""
+    select: bool = False
+
+
+Value = str | int | float | bool | Cell | None
+
+
+def plus_minus(value: float, half_width: float, digits: int = 3) -> Cell:
+    """A number with half the width of its interval; it sorts by the number."""
+    return Cell(_signs(f"{value:.{digits}f} ± {half_width:.{digits}f}"), value)
+
+
+def between(value: float, low: float, high: float, digits: int = 3) -> Cell:
+    """A number with an interval that need not be symmetric; it sorts by the number."""
+    return Cell(_signs(f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"), value)
+
+
+def shown(value: Value, column: Column) -> str:
+    """The text that a reader sees."""
+    match value:
+        case None:
+            return NOTHING
+        case Cell():
+            return value.text
+        case bool():
+            return "yes" if value else "no"
+        case float() if not math.isfinite(value):
+            return _signs(f"{value}").replace("inf", "∞")
+        case int() | float():
+            return _signs(format(value, column.format or (".4g" if isinstance(value, float) else "")))
+        case _:
+            return value
+
+
+def sort_key(value: Value) -> str | None:
+    """The number a cell sorts by, in full; None for text and for what stands in no order, which comes last."""
+    number = value.value if isinstance(value, Cell) else value
+    if isinstance(number, str) or number is None or number != number:
+        return None
+    return repr(float(number)).replace("inf", "Infinity")
+
+
+def in_csv(value: Value) -> str:
+    """The text in a CSV file: numbers in full, and no text that a spreadsheet would run as a formula."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return repr(value)
+        case None:
+            return ""
+    text = value.text if isinstance(value, Cell) else value
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def is_number(value: Value) -> bool:
+    """Whether a cell stands at the right of its column, with the numbers."""
+    return sort_key(value) is not None and not isinstance(value, bool)
+
+
+def _signs(text: str) -> str:
+    """A typographic minus, which is no formula to a spreadsheet either."""
+    return text.replace("-", "−")

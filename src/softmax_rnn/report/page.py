@@ -1,0 +1,149 @@
+"""A page as one HTML file that needs no network: texts, tables, charts and the charts' library inside.
+
+Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's own scripts by
+their hash and forbids every other script and every request, whatever a name in the data may say.
+
+>>> from softmax_rnn.report.blocks import Page, Prose, Section
+>>> html = page_html(Page("Demo", "A page", [Section("first", "First <b>", [Prose("1 < 2")])]))
+>>> "<p>1 &lt; 2</p>" in html, "First &lt;b&gt;" in html
+(True, True)
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softmax_rnn.report import blocks, cells, tables, theme
+from softmax_rnn.report.blocks import Page
+from softmax_rnn.report.files import finite, write_whole
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TEMPLATES: dict[type, str] = {
+    blocks.Prose: "blocks/prose.html",
+    blocks.Subheading: "blocks/subheading.html",
+    blocks.Note: "blocks/note.html",
+    blocks.Formula: "blocks/formula.html",
+    blocks.CommandBlock: "blocks/command.html",
+    blocks.Verdicts: "blocks/verdicts.html",
+    blocks.TableBlock: "blocks/table.html",
+    blocks.ChartBlock: "blocks/chart.html",
+}
+
+
+def write_page(page: Page, path: Path) -> Path:
+    """Write the page; the file is whole or absent."""
+    content = page_html(page).encode("utf-8", "replace")
+    return write_whole(path, lambda temporary: temporary.write_bytes(content))
+
+
+def page_html(page: Page) -> str:
+    """The page's HTML."""
+    environment = _environment()
+    charts = list(page.charts())
+    script = _source(environment, "script.js")
+    library = _chart_library() if charts else ""
+    return environment.get_template("page.html").render(
+        page=page,
+        light=theme.LIGHT,
+        dark=theme.DARK,
+        style=_source(environment, "style.css"),
+        script=script,
+        library=library,
+        policy=_policy([script, library] if charts else [script]),
+        config=theme.vega_config(theme.on_page),
+        specs={block.id: finite(block.chart.to_dict()) for block in charts},
+    )
+
+
+def save_figures(page: Page, folder: Path, formats: Sequence[str] = ("svg", "png", "pdf")) -> list[Path]:
+    """Every chart of the page as files for a paper, named by its id, in the light colours."""
+    from softmax_rnn.report.charts import save_chart
+
+    made = []
+    for block in page.charts():
+        made += save_chart(_figure(block.chart), folder, block.id, tuple(formats))
+    return made
+
+
+def _figure(chart: Any) -> Any:
+    """The chart with colours and a width of its own."""
+    import altair as alt
+
+    spec = chart.to_dict()
+    if spec.get("width") == "container":
+        spec["width"] = theme.FIGURE_WIDTH
+    spec["config"] = theme.vega_config(theme.in_file) | spec.get("config", {}) | {"background": "#ffffff"}
+    return alt.Chart.from_dict(spec)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("softmax_rnn.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"paragraphs": _paragraphs, "shown": cells.shown, "sort_key": cells.sort_key}
+    environment.filters |= {"in_csv": cells.in_csv, "choices": _choices, "right_columns": tables.right_columns}
+    environment.filters["breakable"] = _breakable
+    environment.globals["template_of"] = lambda block: TEMPLATES[type(block)]
+    return environment
+
+
+def _source(environment: Environment, name: str) -> str:
+    """A script or style sheet of the package as it is."""
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+@cache
+def _chart_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
+    import altair as alt
+    import vl_convert
+
+    version = re.match(r"v(\d+\.\d+)", alt.SCHEMA_VERSION)
+    assert version is not None
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version[1])
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """What the browser may do for this page: run these scripts, style it, and nothing over a network."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+
+
+def _paragraphs(text: str | Markup) -> Markup:
+    """Plain text as paragraphs, one for each piece between empty lines; markup as it is."""
+    from markupsafe import Markup
+
+    if isinstance(text, Markup):
+        return text
+    parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    return Markup("\n").join(Markup("<p>{}</p>").format(part) for part in parts)
+
+
+def _breakable(text: str) -> Markup:
+    """A long name may be broken after an underscore."""
+    from markupsafe import Markup, escape
+
+    return escape(text).replace("_", Markup("_<wbr>"))
+
+
+def _choices(table: blocks.TableBlock, index: int) -> list[str]:
+    """The different texts of a column, in the order in which they come."""
+    return list(dict.fromkeys(cells.shown(row[index], table.heads[index]) for row in table.rows))

@@ -1,0 +1,98 @@
+"""Colours of a page, light and dark, and the look of its charts made from the same colours.
+
+A page states its colours once, as CSS variables, and its charts name the variables: the charts follow the page from
+light to dark, and to paper, without being drawn again. Figures in files have the light colours themselves.
+
+>>> vega_config(on_page)["axis"]["labelColor"], vega_config(in_file)["axis"]["labelColor"]
+('var(--ink-soft)', '#545d68')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+# Okabe and Ito's palette: distinguishable with the common colour blindnesses.
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
+
+LIGHT = {
+    "paper": "#ffffff",
+    "panel": "#f5f6f8",
+    "ink": "#1b2026",
+    "ink-soft": "#545d68",
+    "line": "#d5dae1",
+    "grid": "#e8ebef",
+    "accent": "#0b5aa8",
+    "good": "#17683a",
+    "bad": "#a5301a",
+    "unsure": "#705600",
+    **{f"series-{i}": colour for i, colour in enumerate(COLOURS, start=1)},
+}
+DARK = {
+    "paper": "#14171b",
+    "panel": "#1d2127",
+    "ink": "#e6e9ed",
+    "ink-soft": "#a7b0bc",
+    "line": "#3a424d",
+    "grid": "#292f37",
+    "accent": "#80b9ff",
+    "good": "#72d49c",
+    "bad": "#ff9d87",
+    "unsure": "#e3c75f",
+    **{f"series-{i}": colour for i, colour in enumerate(COLOURS, start=1)},
+    "series-7": "#ffffff",  # black, which a dark page does not show
+}
+
+# Pixels of a figure in a file, where a page would give its own width.
+FIGURE_WIDTH = 560
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def on_page(name: str) -> str:
+    """The colour as the page's variable."""
+    return f"var(--{name})"
+
+
+def in_file(name: str) -> str:
+    """The light colour itself, for a file of its own."""
+    return LIGHT[name]
+
+
+def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any]:
+    """Vega-Lite's configuration: what every chart looks like, with colours by name."""
+    text = {"labelFont": font, "titleFont": font, "labelColor": colour("ink-soft"), "titleColor": colour("ink")}
+    sizes = {"labelFontSize": 12, "titleFontSize": 12.5, "titleFontWeight": 500}
+    lines = {"domainColor": colour("line"), "tickColor": colour("line"), "gridColor": colour("grid")}
+    return {
+        "background": "transparent",
+        "font": font,
+        "axis": {
+            **text,
+            **sizes,
+            **lines,
+            "titlePadding": 10,
+            "labelPadding": 5,
+            "labelLimit": 320,
+            "labelSeparation": 8,
+            "labelFlush": False,
+        },
+        "legend": {
+            **text,
+            **sizes,
+            "orient": "bottom",
+            "labelLimit": 320,
+            "symbolSize": 90,
+            "symbolStrokeWidth": 2,
+            "columnPadding": 22,
+            "rowPadding": 4,
+            "offset": 14,
+        },
+        "header": {**text, "labelFontSize": 13, "labelColor": colour("ink"), "labelFontWeight": 600},
+        "title": {"font": font, "color": colour("ink"), "fontSize": 14, "fontWeight": 600, "anchor": "start"},
+        "text": {"font": font, "color": colour("ink")},
+        "view": {"stroke": None},
+        "line": {"strokeWidth": 2, "strokeCap": "round"},
+        "rule": {"color": colour("ink-soft")},
+        "mark": {"color": colour("series-1")},
+        "range": {"category": [colour(f"series-{i}") for i in range(1, len(COLOURS) + 1)]},
+    }

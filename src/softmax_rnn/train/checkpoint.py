@@ -1,0 +1,110 @@
+"""Checkpoints: complete or absent. A folder ``step-000000400`` appears by one rename, when all its files are on disk.
+
+``manifest.json`` names every file with its size and SHA-256; a checkpoint that does not match it is skipped with a
+message, and the one before it is taken.
+
+>>> import tempfile
+>>> folder = Path(tempfile.mkdtemp())
+>>> _ = write_checkpoint(folder, 4, {"note.json": lambda path: path.write_text("{}")})
+>>> found = latest_checkpoint(folder)
+>>> found.step, found.path.name
+(4, 'step-000000004')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+_PREFIX = "step-"
+Writer = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A complete checkpoint."""
+
+    step: int
+    path: Path
+
+
+def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep: int = 2) -> Checkpoint:
+    """Write all files and rename; then remove all but the newest ``keep``. On any error nothing is left behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_PREFIX}{step:09d}"
+    temporary = folder / f".{path.name}.{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        manifest = {}
+        for name, write in files.items():
+            write(temporary / name)
+            _to_disk(temporary / name)
+            manifest[name] = {"bytes": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
+        (temporary / MANIFEST).write_text(json.dumps({"step": step, "files": manifest}, indent=1), encoding="utf-8")
+        _to_disk(temporary / MANIFEST)
+        _to_disk(temporary)
+        # What stands there already was found damaged, or this step would not have been done again.
+        shutil.rmtree(path, ignore_errors=True)
+        temporary.rename(path)
+        _to_disk(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for old in _candidates(folder)[keep:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return Checkpoint(step, path)
+
+
+def latest_checkpoint(folder: Path, report: Callable[[str], None] = lambda message: None) -> Checkpoint | None:
+    """The newest checkpoint that is whole; ``report`` is told of each that is not."""
+    for path in _candidates(folder):
+        problem = damage(path)
+        if problem is None:
+            return Checkpoint(int(path.name.removeprefix(_PREFIX)), path)
+        report(f"checkpoint {path} is damaged ({problem}) and is skipped")
+    return None
+
+
+def damage(path: Path) -> str | None:
+    """What is wrong with a checkpoint; None when it is whole."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{MANIFEST} cannot be read"
+    for name, (size, digest) in files.items():
+        file = path / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size} bytes, not {size}"
+        if _digest(file) != digest:
+            return f"the content of {name} has changed"
+    return None
+
+
+def _candidates(folder: Path) -> list[Path]:
+    """Folders named like a checkpoint, the newest first."""
+    if not folder.is_dir():
+        return []
+    named = [path for path in folder.iterdir() if path.name.removeprefix(_PREFIX).isdigit()]
+    return sorted((path for path in named if path.name.startswith(_PREFIX)), reverse=True)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _to_disk(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,95 @@
+"""How well a network predicts a table of rows: every counted target once, spread over the processes.
+
+    loss = Σ losses / Σ counted targets        perplexity = exp(loss)        and the same for each position t of a row
+
+>>> from types import SimpleNamespace
+>>> guess = lambda input_ids: SimpleNamespace(logits=torch.zeros(*input_ids.shape, 4))
+>>> rows = [{"input_ids": np.array([0, 1]), "targets": np.array([1, 2])}] * 3
+>>> evaluate(guess, rows, batch_size=2).perplexity
+4.0
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from softmax_rnn.data.rows import IGNORED, Row, Rows, collate
+from softmax_rnn.train.feed import Share
+from softmax_rnn.train.loss import token_losses
+from softmax_rnn.train.processes import together_sum
+
+BINS = 64
+"""The loss by position is given for at most so many equal parts of a row."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The token-weighted mean loss in nats, its exponential, the share of right guesses, and the loss by position."""
+
+    loss: float
+    perplexity: float
+    accuracy: float
+    tokens: int
+    by_position: tuple[float | None, ...]
+    """The mean loss of each of up to `BINS` equal parts of the row; None where nothing is counted."""
+
+
+def evaluate(
+    network: Callable[..., Any],
+    rows: Rows | Sequence[Row],
+    *,
+    batch_size: int,
+    share: Share | None = None,
+    device: torch.device | str = "cpu",
+) -> Evaluation:
+    """The network (input tensors → an object with ``logits``) on all rows; all processes get the same answer."""
+    length = len(rows[0]["targets"])
+    # Per position: losses, counted targets, right guesses.
+    sums = torch.zeros(3, length, dtype=torch.float64)
+    training = isinstance(network, nn.Module) and network.training
+    if isinstance(network, nn.Module):
+        network.eval()
+    with torch.no_grad():
+        for batch in _batches(rows, batch_size, share or Share()):
+            sums += _sums(network, {name: x.to(device) for name, x in batch.items()})
+    if isinstance(network, nn.Module):
+        network.train(training)
+    return _evaluation(together_sum(sums.to(device) if str(device) != "cpu" else sums).cpu())
+
+
+def _sums(network: Callable[..., Any], batch: dict[str, Tensor]) -> Tensor:
+    targets = batch.pop("targets")
+    logits = network(**batch).logits
+    losses = token_losses(logits, targets)
+    right = logits.argmax(-1) == targets
+    parts = (losses, targets != IGNORED, right)
+    return torch.stack([part.cpu().double().sum(0) for part in parts])
+
+
+def _batches(rows: Rows | Sequence[Row], size: int, share: Share) -> Iterator[dict[str, Tensor]]:
+    """The share of a process. All get equally many batches, as sharded networks must be called in step."""
+    count = -(-len(rows) // share.processes)
+    for start in range(0, count, size):
+        chosen = []
+        for place in range(start, min(start + size, count)):
+            index = place * share.processes + share.rank
+            row = rows[min(index, len(rows) - 1)]
+            chosen.append(row if index < len(rows) else row | {"targets": np.full_like(row["targets"], IGNORED)})
+        yield collate(chosen)
+
+
+def _evaluation(sums: Tensor) -> Evaluation:
+    losses, counts, right = sums
+    tokens = int(counts.sum())
+    loss = float(losses.sum() / tokens) if tokens else math.nan
+    parts = zip(losses.tensor_split(min(BINS, len(losses))), counts.tensor_split(min(BINS, len(losses))), strict=True)
+    by_position = tuple(float(part.sum() / n.sum()) if n.sum() else None for part, n in parts)
+    perplexity = math.exp(loss) if loss < 700 else math.inf
+    return Evaluation(loss, perplexity, float(right.sum() / tokens) if tokens else math.nan, tokens, by_position)

@@ -1,0 +1,127 @@
+"""The folder of a run: what was asked, where it ran, what was measured, its checkpoints and the final model.
+
+    config.yaml         the resolved settings
+    environment.json    versions, git revision, machine
+    metrics.jsonl       one line a measurement, in the order of steps
+    checkpoints/        complete ones only
+    final/              an ordinary saved model
+    result.json         written last: its presence says that the run is finished
+
+>>> import tempfile
+>>> folder = RunFolder(Path(tempfile.mkdtemp()))
+>>> folder.add_metrics({"step": 1, "loss": 2.0}); folder.add_metrics({"step": 2, "loss": 1.0})
+>>> folder.forget_after(1)
+>>> [line["step"] for line in folder.metrics()]
+[1]
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.machine import describe
+from softmax_rnn.report.files import finite, write_json, write_whole
+
+_PACKAGES = ("transformers", "accelerate", "datasets", "tokenizers", "safetensors", "numpy")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The places of a run's files, and how they are written."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved settings."""
+        return self.path / "config.yaml"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def final(self) -> Path:
+        """The folder of the final model."""
+        return self.path / "final"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one run at a time. The system lets go of the lock when the process ends, in whatever way."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(f"output: another process is training in {self.path}") from None
+            yield
+
+    def add_metrics(self, values: dict[str, Any]) -> None:
+        """One more line, on disk when this returns."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(finite(values), allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All whole lines; a run that was killed may have left half a one."""
+        path = self.path / "metrics.jsonl"
+        found = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                break
+        return found
+
+    def forget_after(self, step: int) -> None:
+        """Drop what was measured after a step: it will be measured again."""
+        lines = [json.dumps(values) for values in self.metrics() if values["step"] <= step]
+        text = "".join(line + "\n" for line in lines)
+        write_whole(self.path / "metrics.jsonl", lambda path: path.write_text(text, encoding="utf-8"))
+
+    def add_environment(self, facts: dict[str, Any]) -> None:
+        """Note where the run was started; each start that continued it is noted too."""
+        path = self.path / "environment.json"
+        starts = json.loads(path.read_text(encoding="utf-8"))["starts"] if path.exists() else []
+        write_json(path, {"starts": [*starts, environment() | facts]})
+
+    def result(self) -> dict[str, Any] | None:
+        """What the finished run found; None while it is not finished."""
+        path = self.path / "result.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def write_result(self, values: dict[str, Any]) -> None:
+        """Say that the run is finished."""
+        write_json(self.path / "result.json", values)
+
+
+def environment() -> dict[str, Any]:
+    """Machine, date, versions, and the git revision of the working directory, where there is one."""
+    versions = {}
+    for name in _PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            versions[name] = None
+    return describe() | {"packages": versions, "git": _git_revision()}
+
+
+def _git_revision() -> str | None:
+    try:
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,68 @@
+"""When the loss or the gradient is not finite: at which step, on which batch, and where in the network it began."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softmax_rnn.errors import RunError
+
+Diagnosis = Callable[[nn.Module, str | None], str]
+"""From the network and the name of the first module with a bad output, a sentence about the likely cause."""
+
+
+class NonFiniteError(RunError):
+    """The loss or the gradient is not finite, and the settings say stop."""
+
+
+def batch_hash(batch: dict[str, Tensor]) -> str:
+    """A short name for the content of a batch.
+
+    >>> batch_hash({"input_ids": torch.tensor([[1, 2]])}) == batch_hash({"input_ids": torch.tensor([[1, 2]])})
+    True
+    """
+    return hashlib.sha256(batch["input_ids"].cpu().numpy().tobytes()).hexdigest()[:16]
+
+
+def first_bad_module(network: nn.Module, batch: dict[str, Tensor]) -> str | None:
+    """The first module, in the order of computation, whose output is not finite; None when all are.
+
+    >>> class Network(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.first, self.second = nn.Identity(), nn.Identity()
+    ...     def forward(self, input_ids):
+    ...         return self.second(torch.log(self.first(input_ids) - 1.0))
+    >>> first_bad_module(Network(), {"input_ids": torch.ones(2)})
+    'second'
+    """
+    bad: list[str] = []
+
+    def hook(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def look(module: nn.Module, given: Any, output: Any) -> None:
+            tensors = [x for x in (output if isinstance(output, tuple) else (output,)) if isinstance(x, Tensor)]
+            if not bad and not all(torch.isfinite(x).all() for x in tensors if x.is_floating_point()):
+                bad.append(name)
+
+        return look
+
+    handles = [module.register_forward_hook(hook(name)) for name, module in network.named_modules() if name]
+    try:
+        with torch.no_grad():
+            network(**{name: x for name, x in batch.items() if name != "targets"})
+    finally:
+        for handle in handles:
+            handle.remove()
+    return bad[0] if bad else None
+
+
+def message(step: int, loss: float, norm: float, batch: dict[str, Tensor], cause: str) -> str:
+    """One line for people."""
+    return (
+        f"step {step}: loss {loss:g}, gradient norm {norm:g} on batch {batch_hash(batch)}; {cause};"
+        " nonfinite: skip leaves such steps out"
+    )

@@ -1,0 +1,57 @@
+"""A run in the terminal: a bar with loss, speed and time to go; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from softmax_rnn.report.terminal import ERR
+
+
+class TrainProgress:
+    """Told the step and each measurement. ``quiet``: says nothing (other processes than the first)."""
+
+    def __init__(self, title: str, steps: int, *, quiet: bool = False) -> None:
+        self._title, self._steps, self._quiet = title, steps, quiet
+        self._said = ""
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        if not self._quiet and ERR.is_terminal:
+            columns = (
+                TextColumn(self._title, markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[said]}", markup=False),
+            )
+            self._bar = Progress(*columns, console=ERR)
+            self._task = self._bar.add_task(self._title, total=self._steps, said="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def at(self, step: int) -> None:
+        """A step is done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def measured(self, values: dict[str, Any]) -> None:
+        """Something was measured; it stands beside the bar until the next."""
+        names = (("loss", "loss {:.4f}"), ("test_loss", "test loss {:.4f}"), ("test_accuracy", "accuracy {:.4f}"))
+        names += (("tokens_per_second", "{:,.0f} tokens/s"),)
+        self._said = ", ".join(text.format(values[name]) for name, text in names if values.get(name) is not None)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=values["step"], said=self._said)
+        elif not self._quiet:
+            self.say(f"{self._title} {values['step']}/{self._steps} {self._said}")
+
+    def say(self, message: str) -> None:
+        """A line of its own."""
+        if not self._quiet:
+            ERR.print(message, markup=False, highlight=False, soft_wrap=True)
