@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from softmax_rnn.data.cache import cached, key
+from softmax_rnn.errors import InputError
 
 WRITER = """
 import sys, time
@@ -61,6 +62,12 @@ def test_two_processes_at_once_make_it_once(tmp_path):
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = sorted(process.communicate(timeout=60)[0].split() for process in running)
     assert said == [["made", "whole"], ["whole"]]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"^cache: .*file.* cannot be written: Not a directory$"):
+        cached(tmp_path / "file" / "tokens" / "key", lambda made: None)
 
 
 def test_keys_differ_where_facts_do():

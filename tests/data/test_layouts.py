@@ -7,16 +7,10 @@ from hypothesis import strategies as st
 
 from softmax_rnn.data.layouts import PackedRows, PaddedRows
 from softmax_rnn.data.rows import IGNORED
-from softmax_rnn.data.tokens import Tokens
 
-EOS = 9
+from .small import EOS, tokens_of
+
 DOCUMENTS = st.lists(st.lists(st.integers(0, 8), max_size=12), min_size=1, max_size=12)
-
-
-def tokens_of(documents):
-    ended = [[*document, EOS] for document in documents]
-    offsets = np.cumsum([0, *map(len, ended)])
-    return Tokens(np.concatenate([np.array(one, np.uint16) for one in ended]), offsets, EOS, 0, "hash")
 
 
 @given(DOCUMENTS, st.integers(1, 15))

@@ -6,7 +6,8 @@ import torch
 from softmax_rnn.data.layouts import PackedRows
 from softmax_rnn.data.rows import Rows, RowStream, collate
 from softmax_rnn.data.stream import TextStream
-from tests.data.test_layouts import tokens_of
+
+from .small import tokens_of
 
 
 def row(**parts):

@@ -35,16 +35,17 @@ def cached(folder: Path, make: Callable[[Path], object]) -> Path:
     unfinished = folder.with_name(f"{folder.name}.part")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f"{folder.name}.lock")):
-            if not _is_whole(folder):
-                for remains in (folder, unfinished):
-                    shutil.rmtree(remains, ignore_errors=True)
-                unfinished.mkdir()
-                make(unfinished)
-                write_json(unfinished / _SIZES, {path.name: path.stat().st_size for path in unfinished.iterdir()})
-                unfinished.rename(folder)
-    except PermissionError as error:
-        raise InputError(f"cache: {error.filename or folder} cannot be written") from error
+        lock = FileLock(folder.with_name(f"{folder.name}.lock")).acquire()
+    except OSError as error:
+        raise InputError(f"cache: {folder.parent} cannot be written: {error.strerror}") from error
+    with lock:
+        if not _is_whole(folder):
+            for remains in (folder, unfinished):
+                shutil.rmtree(remains, ignore_errors=True)
+            unfinished.mkdir()
+            make(unfinished)
+            write_json(unfinished / _SIZES, {path.name: path.stat().st_size for path in unfinished.iterdir()})
+            unfinished.rename(folder)
     return folder
 
 

@@ -4,6 +4,13 @@
     .jsonl, .json, .parquet  a document a record, in the column ``text_column``
 
 A folder stands for all its files, which must be of one kind; each may be compressed as .gz, parquet excepted.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp()) / "poem.txt"
+>>> _ = path.write_text("Roses are red.", encoding="utf-8")
+>>> records, _ = load_records(TextConfig(source=str(path)))
+>>> list(read_texts(records, "text"))
+['Roses are red.']
 """
 
 from __future__ import annotations
@@ -37,8 +44,14 @@ def load_records(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
         raise unknown_name("source", config.source, CORPORA)
     else:
         raise InputError(f"source: no file or folder {config.source!r}")
-    _check_column(records, config.text_column)
+    if records.column_names:
+        _check_column(config.text_column, records.column_names)
     return records, fingerprint
+
+
+def _check_column(column: str, names: Iterable[str]) -> None:
+    if column not in names:
+        raise unknown_name("text_column", column, names)
 
 
 def read_texts(records: Iterable[Any], column: str) -> Iterator[str]:
@@ -47,10 +60,11 @@ def read_texts(records: Iterable[Any], column: str) -> Iterator[str]:
     while True:
         try:
             record = next(reading, None)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError) as error:  # pyarrow's, the decoder's, the connection's
             raise InputError(f"source: a record cannot be read: {_reason(error)}") from error
         if record is None:
             return
+        _check_column(column, record)
         text = record[column]
         if not isinstance(text, str | None):
             raise InputError(f"text_column: expected text in column {column!r}, got {type(text).__name__}")
@@ -68,10 +82,11 @@ def _local(path: Path) -> tuple[IterableDataset, str]:
     options: dict[str, Any] = {"sample_by": "document"} if kinds == ["text"] else {}
     names = [str(file) for file in files]
     try:
+        fingerprint = _hash_of(path, files)
         records = load_dataset(kinds[0], data_files=names, split="train", streaming=True, **options)
     except Exception as error:  # every builder has errors of its own
         raise InputError(f"source: {path} cannot be read: {_reason(error)}") from error
-    return records, _hash_of(path, files)  # pyright: ignore[reportReturnType]
+    return records, fingerprint  # pyright: ignore[reportReturnType]
 
 
 def _files(path: Path) -> list[Path]:
@@ -130,9 +145,3 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _check_column(records: Dataset | IterableDataset, column: str) -> None:
-    names = records.column_names or list(next(iter(records), {}))
-    if names and column not in names:
-        raise unknown_name("text_column", column, names)

@@ -41,8 +41,7 @@ def check_sides(train: int, test: int, fraction: float) -> None:
         return
     if total < 2:
         raise InputError(f"source: expected 2 documents or more to split into train and test, got {total}")
-    side = "train" if test else "test"
-    better = min(0.5, 3 / total)
+    side, better = ("train", fraction / 2) if test else ("test", min(0.5, max(2 * fraction, 3 / total)))
     raise InputError(
         f"test_fraction: {fraction:g} of {total} documents leaves the {side} split empty; try {better:.2g}"
     )

@@ -4,13 +4,14 @@
 >>> config = TextConfig(source="shakespeare", max_documents=50, cache=tempfile.mkdtemp())
 >>> data = load_text(config, context=64, seed=0)
 >>> data.vocab_size, data.facts["documents"]
-(257, {'train': 46, 'test': 4})
+(257, {'train': 47, 'test': 3})
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.data.cache import key
@@ -92,7 +93,11 @@ def _streamed(config: TextConfig, context: int, seed: int) -> TextData:
 
 
 def _fraction(config: TextConfig) -> float:
-    return config.test_fraction or (0.1 if config.source in CORPORA else 0.001)
+    if config.test_fraction is not None:
+        return config.test_fraction
+    if config.source in CORPORA:
+        return 0.03
+    return 0.05 if Path(config.source).expanduser().exists() else 0.001
 
 
 def _split_key(config: TextConfig, texts: Texts, fraction: float, test_documents: int | None) -> str:
@@ -114,9 +119,14 @@ def _rows(config: TextConfig, tokens: Tokens, context: int, *, drop_last: bool) 
 
 
 def _data(
-    config: TextConfig, content_hash: str, train_rows: Rows | RowStream, train: Tokens | None, test: Tokens,
-    tokenizer: PreTrainedTokenizerBase, context: int,
-) -> TextData:  # fmt: skip
+    config: TextConfig,
+    content_hash: str,
+    train_rows: Rows | RowStream,
+    train: Tokens | None,
+    test: Tokens,
+    tokenizer: PreTrainedTokenizerBase,
+    context: int,
+) -> TextData:
     truncated = config.layout == "padded" and bool(((test.offsets[1:] - test.offsets[:-1]) > context + 1).any())
     facts = {
         "source": config.source,

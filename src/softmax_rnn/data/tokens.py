@@ -2,6 +2,14 @@
 
 tokens    d₀ … eos d₁ … eos d₂ … eos        uint16, or uint32 for large vocabularies
 offsets   0       ↑        ↑       ↑        document n is tokens[offsets[n] : offsets[n + 1]]
+
+>>> import tempfile
+>>> from softmax_rnn.data.tokenisers import byte_tokenizer
+>>> folder = Path(tempfile.mkdtemp()) / "tokens"
+>>> labelled = [("train", "hi"), ("test", "yo"), ("train", "!")]
+>>> train = cached_tokens(folder, labelled, ("train", "test"), Encoder(byte_tokenizer()))["train"]
+>>> train.tokens.tolist(), train.offsets.tolist()
+([104, 105, 256, 33, 256], [0, 3, 5])
 """
 
 from __future__ import annotations

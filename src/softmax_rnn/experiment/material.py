@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.data.rows import Rows, RowStream
 from softmax_rnn.data.tasks.task import Task
-from softmax_rnn.train.processes import this_share, wait_for_all
 
 if TYPE_CHECKING:
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -27,21 +26,11 @@ class Material:
 
 
 def load_material(config: RunConfig) -> Material:
-    """The data; the first process prepares what is kept on disk, the others then find it there."""
-    first = this_share().rank == 0
-    if not first:
-        wait_for_all()
-    material = _load(config)
-    if first:
-        wait_for_all()
-    return material
-
-
-def _load(config: RunConfig) -> Material:
+    """The data. Every process may call: what is kept on disk is prepared by one of them while the others wait."""
     if isinstance(config.data, Task):
-        train, test = (config.data.rows(side, config.seed) for side in ("train", "test"))
-        facts = {"train": train.facts(), "test": test.facts()}
-        return Material(train, test, config.data.vocab_size, None, facts)
+        sides: list[Any] = [config.data.rows(side, config.seed) for side in ("train", "test")]
+        facts = {rows.side: rows.facts() for rows in sides}
+        return Material(*sides, config.data.vocab_size, None, facts)
     from softmax_rnn.data.text import load_text
 
     text = load_text(config.data, context=config.context, seed=config.seed)

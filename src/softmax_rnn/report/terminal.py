@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -194,3 +195,31 @@ def print_run(result: dict[str, Any], folder: str) -> None:
         ("folder", folder),
     ]
     _facts(f"{result['variant']} {result['size']}, seed {result['seed']}", rows)
+
+
+def print_study(
+    name: str, title: str, asks: str, left: Sequence[tuple[str, str]], runs: int, minutes: float, shown: int = 12
+) -> None:
+    """What a study is about to do."""
+    OUT.print(f"[bold]{escape(title)}[/]\n{escape(asks.strip())}")
+    done = f", {runs - len(left)} of {runs} finished already" if len(left) < runs else ""
+    time = f"about {minutes:.0f} minutes on two cores" if left else "nothing is left to run"
+    OUT.print(f"{escape(name)}: {len(left)} runs{done}; {time}", highlight=False)
+    for run, _ in left[:shown]:
+        OUT.print(f"  {run}", markup=False, highlight=False)
+    if len(left) > shown:
+        OUT.print(f"  … and {len(left) - shown} more")
+
+
+def print_claims(claims: Sequence[dict[str, Any]]) -> None:
+    """The verdicts of a study."""
+    if not claims:
+        return
+    table = Table(title="Claims at this scale", show_lines=True)
+    for heading in ("claim", "verdict", "evidence"):
+        table.add_column(heading, overflow="fold")
+    colours = {"reproduced": "green", "not reproduced": "bold red", "undecided": "yellow"}
+    for claim in claims:
+        state = claim["state"]
+        table.add_row(escape(claim["claim"]), f"[{colours[state]}]{state}[/]", escape(claim["evidence"]))
+    OUT.print(table)

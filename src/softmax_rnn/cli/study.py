@@ -1,0 +1,109 @@
+"""Commands about studies."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.errors import InputError, unknown_name
+
+RUNNERS = ("local", "ray")
+
+
+def study(
+    name: Annotated[str, typer.Argument(help="quick, sec4.1-denominator, …, or the path of a YAML file.")],
+    new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
+    scale: Annotated[str, typer.Option(help="cpu, or paper: the paper's models and data.")] = "cpu",
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Runs side by side, the cores divided among them; all cores, up to 4, when left out.", min=1),
+    ] = None,
+    runner: Annotated[
+        str, typer.Option(help="local, or ray: a Ray cluster (pip install 'softmax-rnn[ray]').")
+    ] = "local",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study: its runs, then a report. What is finished is not repeated; what was interrupted continues.
+
+    Example: softmax-rnn study quick
+
+    Example: softmax-rnn study sec4.1-denominator --jobs 2
+
+    Example: softmax-rnn study new my-study.yaml
+    """
+    if name == "new":
+        _new(new_file or Path("my-study.yaml"))
+        return
+    if runner not in RUNNERS:
+        raise unknown_name("runner", runner, RUNNERS)
+    from softmax_rnn.report.terminal import print_study
+    from softmax_rnn.study.run import StudyRun
+    from softmax_rnn.study.spec import load_study
+
+    short, loaded = load_study(name)
+    folder = output or Path("runs") / short
+    whole = StudyRun(short, loaded, scale, folder, _command(name, scale, output))
+    if as_json and dry_run:
+        print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
+        return
+    if not as_json:
+        print_study(short, loaded.title, loaded.asks, [(r.name, str(r.folder)) for r in whole.left], len(whole.runs),
+                    whole.expected_minutes())  # fmt: skip
+    if dry_run:
+        return
+    _carry_out(whole, _runner(runner, jobs), as_json)
+
+
+def _carry_out(whole: Any, runner: Any, as_json: bool) -> None:
+    from softmax_rnn.report.study_page import write_report
+    from softmax_rnn.report.terminal import print_claims
+    from softmax_rnn.study.live import StudyTable
+
+    with StudyTable(whole.name, whole.runs) as table:
+        results = whole.carry_out(runner, table.watch)
+    page = write_report(results, whole.output)
+    if as_json:
+        print_json(results)
+        return
+    print_claims(results["claims"])
+    for run, error in whole.errors.items():
+        typer.echo(f"failed: {run}: {error}", err=True)
+    print(f"report: {page}")
+    if whole.errors:
+        raise typer.Exit(1)
+
+
+def _runner(name: str, jobs: int | None) -> Any:
+    if name == "ray":
+        from softmax_rnn.study.ray_runner import RayRunner
+
+        return RayRunner()
+    from softmax_rnn.study.runner import LocalRunner, default_jobs
+
+    return LocalRunner(jobs or default_jobs())
+
+
+def _command(name: str, scale: str, output: Path | None) -> str:
+    words = ["softmax-rnn", "study", name]
+    words += ["--scale", scale] if scale != "cpu" else []
+    words += ["--output", str(output)] if output is not None else []
+    return shlex.join(words)
+
+
+def _new(path: Path) -> None:
+    from softmax_rnn.report.files import write_whole
+    from softmax_rnn.study.spec import STUDIES
+
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"study new: expected a file that ends in .yaml, got {path}")
+    if path.exists():
+        raise InputError(f"study new: {path} exists already; choose another name")
+    text = (STUDIES / "template" / "template.yaml").read_text(encoding="utf-8").replace("NAME", str(path))
+    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    print(f"{path} is a small study that runs as it is: softmax-rnn study {shlex.quote(str(path))}")

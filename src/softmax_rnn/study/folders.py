@@ -1,0 +1,100 @@
+"""Results from folders: of a study as it stands now, or of any runs put side by side.
+
+>>> find_runs(Path("no such folder"))
+Traceback (most recent call last):
+softmax_rnn.errors.InputError: runs: there is no folder no such folder
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import RunConfig, flat, read_config, resolve
+from softmax_rnn.study.results import collected, run_entry
+from softmax_rnn.study.runs import PlannedRun
+from softmax_rnn.study.summary import summary
+
+RESULTS = "results.json"
+FOLLOWS = frozenset({"clip", "data.source"})
+"""Settings that are no difference of their own: clipping follows from a variant's gates, the source is the data."""
+
+
+def results_of(folders: Sequence[Path]) -> dict[str, Any]:
+    """What there is to report: the one study with all it says, or the runs of all folders together."""
+    if len(folders) == 1 and (folders[0] / RESULTS).is_file():
+        return refreshed(read_results(folders[0] / RESULTS), folders[0])
+    runs = [run for folder in folders for run in find_runs(folder)]
+    return folder_results(list(dict.fromkeys(runs)), shlex.join(["softmax-rnn", "report", *map(str, folders)]))
+
+
+def find_runs(folder: Path) -> list[Path]:
+    """The runs of a folder: itself, those of a study, or those that stand in it side by side."""
+    if not folder.is_dir():
+        raise InputError(f"runs: there is no folder {folder}")
+    if (folder / "config.yaml").is_file():
+        return [folder]
+    found = sorted(path.parent for pattern in ("runs/*/config.yaml", "*/config.yaml") for path in folder.glob(pattern))
+    if not found:
+        raise InputError(f"runs: {folder} is no run and holds none (expected config.yaml, or runs/*/config.yaml)")
+    return found
+
+
+def folder_results(folders: Sequence[Path], command: str) -> dict[str, Any]:
+    """The results of run folders without a study: no claims, everything else."""
+    configs = [resolve(read_config(folder / "config.yaml")) for folder in folders]
+    runs = [
+        PlannedRun(folder.name, "runs", varied, config, folder)
+        for folder, varied, config in zip(folders, varied_settings(configs), configs, strict=True)
+    ]
+    facts = {"name": "runs", "title": "Runs", "asks": "", "found": "", "command": command, "scale": "", "minutes": None}
+    return collected(facts, [run_entry(run, None) for run in runs])
+
+
+def varied_settings(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
+    """Of each run its variant, seed and data, and every setting in which runs on the same data differ.
+
+    >>> runs = [resolve({"steps": steps, "seed": 1}) for steps in (10, 20)]
+    >>> varied_settings(runs)[0]
+    {'variant': 'softmax', 'seed': 1, 'data': 'shakespeare', 'steps': 10}
+    """
+    settings = [flat(config.content()) for config in configs]
+    varied = []
+    for own in settings:
+        same = [other for other in settings if other["data.source"] == own["data.source"]]
+        found = {"variant": own["variant"], "seed": own["seed"], "data": own["data.source"]}
+        differing = (name for name in own if any(other.get(name) != own[name] for other in same))
+        varied.append(found | {name: own[name] for name in differing if name not in {*found, *FOLLOWS}})
+    return varied
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """The file that a study leaves."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"runs: {path} cannot be read: {' '.join(str(error).split())}") from error
+    keys = ("study", "machine", "runs", "variants")
+    missing = [key for key in keys if not isinstance(found, dict) or key not in found]
+    if missing:
+        raise InputError(f"runs: {path} is not what a study writes: it lacks {', '.join(missing)}")
+    return found
+
+
+def refreshed(results: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A study's results with what its unfinished runs have measured since."""
+    entries = [_reread(entry, folder) for entry in results["runs"]]
+    return results | {"runs": entries, "summary": summary(entries)}
+
+
+def _reread(entry: dict[str, Any], study: Path) -> dict[str, Any]:
+    """The entry as its run's folder says now; as it was, where there is no such folder or nothing can change."""
+    path = study / "runs" / Path(entry["folder"]).name
+    if entry["state"] == "finished" or not (path / "config.yaml").is_file():
+        return entry
+    run = PlannedRun(entry["name"], entry["grid"], entry["varied"], resolve(entry["settings"]), path)
+    return run_entry(run, entry["error"])

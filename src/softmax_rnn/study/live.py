@@ -1,0 +1,108 @@
+"""A study in the terminal: a table of its runs that changes as they go; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from rich.live import Live
+from rich.table import Table
+
+from softmax_rnn.report.terminal import ERR
+from softmax_rnn.study.runner import Event
+from softmax_rnn.study.runs import PlannedRun
+from softmax_rnn.train.folder import RunFolder
+
+_MARKS = {"finished": "[green]finished[/]", "failed": "[bold red]failed[/]", "started": "[cyan]running[/]"}
+_SHOWN = 24
+"""Rows of the table at most: what runs, what failed, and the nearest of the rest."""
+
+
+class StudyTable:
+    """Told of events; looks into the folders of the runs that are on their way."""
+
+    def __init__(self, title: str, runs: Sequence[PlannedRun]) -> None:
+        self._title, self._runs = title, list(runs)
+        self._states = {str(run.folder): "finished" if _finished(run) else "waiting" for run in runs}
+        self._seconds: list[float] = []
+        self._since: dict[str, float] = {}
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        if ERR.is_terminal:
+            self._live = Live(get_renderable=self._table, console=ERR, refresh_per_second=1)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def watch(self, event: Event) -> None:
+        """Something happened to a run."""
+        with self._lock:
+            key = str(event.run.folder)
+            self._states[key] = event.state
+            if event.state == "started":
+                self._since[key] = time.monotonic()
+            if event.state == "finished":
+                self._seconds.append(event.seconds)
+        if self._live is None:
+            ERR.print(self._line(event), markup=False, highlight=False, soft_wrap=True)
+
+    def _line(self, event: Event) -> str:
+        done = sum(state == "finished" for state in self._states.values())
+        said = f"{self._title} {done}/{len(self._states)} {event.run.name} {event.state}"
+        if event.error:
+            return f"{said}: {event.error}"
+        if event.state == "finished":
+            result = RunFolder(event.run.folder).result() or {}
+            return f"{said} in {event.seconds:.0f} s, test loss {result.get('test_loss') or 0:.4f}{self._left()}"
+        return said
+
+    def _left(self) -> str:
+        waiting = sum(state in ("waiting", "started") for state in self._states.values())
+        if not self._seconds or not waiting:
+            return ""
+        at_once = max(1, sum(state == "started" for state in self._states.values()))
+        seconds = waiting * sum(self._seconds) / len(self._seconds) / at_once
+        return f", about {seconds / 60:.0f} min left"
+
+    def _table(self) -> Table:
+        with self._lock:
+            done = sum(state == "finished" for state in self._states.values())
+            table = Table(title=f"{self._title}: {done} of {len(self._states)} runs finished{self._left()}")
+            for heading in ("run", "state", "step", "loss", "test loss", "tokens/s"):
+                table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
+            for run in self._interesting():
+                table.add_row(*self._cells(run))
+            return table
+
+    def _interesting(self) -> list[PlannedRun]:
+        rank = {"started": 0, "failed": 1, "finished": 2, "waiting": 3, "stopped": 1}
+        unique = list({str(run.folder): run for run in self._runs}.values())
+        return sorted(unique, key=lambda run: rank[self._states[str(run.folder)]])[:_SHOWN]
+
+    def _cells(self, run: PlannedRun) -> list[str]:
+        state = self._states[str(run.folder)]
+        cells = [run.name, _MARKS.get(state, state)]
+        if state in ("waiting", "failed"):
+            return [*cells, "", "", "", ""]
+        metrics = RunFolder(run.folder).metrics()
+        trained = next((line for line in reversed(metrics) if "loss" in line), {})
+        tested = next((line for line in reversed(metrics) if "test_loss" in line), {})
+        step = f"{metrics[-1]['step'] if metrics else 0}/{run.config.steps}"
+        return [*cells, step, _number(trained, "loss", ".4f"), _number(tested, "test_loss", ".4f"),
+                _number(trained, "tokens_per_second", ",.0f")]  # fmt: skip
+
+
+def _finished(run: PlannedRun) -> bool:
+    return (run.folder / "result.json").exists()
+
+
+def _number(line: dict[str, Any], name: str, text_format: str) -> str:
+    value = line.get(name)
+    return "" if value is None else format(value, text_format)

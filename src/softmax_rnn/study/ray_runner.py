@@ -1,0 +1,67 @@
+"""Runs spread over a Ray cluster. The study's folder must be visible to all nodes.
+
+A run whose worker or node is lost is started again elsewhere by Ray, and continues from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.study.runner import Event, Watch, order_of
+from softmax_rnn.study.runs import PlannedRun
+
+RETRIES = 5
+"""How often a run whose node was lost is started again."""
+
+
+class RayRunner:
+    """The cluster of ``address``, or that of the environment, or a new one on this machine."""
+
+    def __init__(self, address: str | None = None, cores: int = 1, gpus: float | None = None) -> None:
+        if find_spec("ray") is None:
+            raise InputError("runner: Ray is not installed; install it with: pip install 'softmax-rnn[ray]'")
+        self._address, self._cores, self._gpus = address, cores, gpus
+
+    def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
+        """Carry out the runs; each takes ``cores`` cores, and a GPU where the cluster has any."""
+        import ray
+
+        started_here = not ray.is_initialized()
+        if started_here:
+            ray.init(address=self._address, log_to_driver=False, configure_logging=False)
+        try:
+            self._carry_out(ray, runs, watch)
+        finally:
+            if started_here:
+                ray.shutdown()
+
+    def _carry_out(self, ray: Any, runs: Sequence[PlannedRun], watch: Watch) -> None:
+        gpus = self._gpus if self._gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
+        options = {"num_cpus": self._cores, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
+        remote = ray.remote(**options)(_train)
+        waiting: dict[Any, PlannedRun] = {}
+        for run in runs:
+            waiting[remote.remote(order_of(run), self._cores)] = run
+            watch(Event(run, "started"))
+        start = time.monotonic()
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=1)
+            run = waiting.pop(done[0])
+            try:
+                answer = ray.get(done[0])
+            except ray.exceptions.RayError as error:
+                answer = {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+            watch(Event(run, answer["state"], answer.get("error"), time.monotonic() - start))
+
+
+def _train(order: dict[str, Any], cores: int) -> dict[str, Any]:
+    import torch
+
+    from softmax_rnn.study.worker import work
+
+    torch.set_num_threads(cores)
+    return work(order)

@@ -1,0 +1,58 @@
+"""A study by one call: runs what is left, writes what is known after every run, and ends with a report."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.report.files import write_json
+from softmax_rnn.study.results import study_results
+from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
+from softmax_rnn.study.runs import PlannedRun, planned_runs
+from softmax_rnn.study.spec import Study
+
+
+class StudyRun:
+    """The runs of a study in a folder, and what became of them."""
+
+    def __init__(self, name: str, study: Study, scale: str, output: Path, command: str) -> None:
+        self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
+        self.runs: list[PlannedRun] = planned_runs(study.scale(scale), output)
+        self.errors: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> list[PlannedRun]:
+        """Runs that are not finished."""
+        return unfinished(self.runs)
+
+    def expected_minutes(self) -> float:
+        """The study's own figure, for the runs that are left."""
+        return self.study.scale(self.scale).minutes * len(self.left) / max(len(self.runs), 1)
+
+    def results(self) -> dict[str, Any]:
+        """What is known now."""
+        return study_results(self.name, self.study, self.scale, self.runs, self.errors, self.command)
+
+    def carry_out(self, runner: Runner | None = None, watch: Watch = lambda event: None) -> dict[str, Any]:
+        """Run what is left; ``results.json`` is written anew after every run."""
+
+        def note(event: Event) -> None:
+            with self._lock:
+                if event.error is not None:
+                    self.errors[str(event.run.folder)] = event.error
+                if event.state != "started":
+                    self.write()
+                watch(event)
+
+        left = self.left
+        if left:
+            (runner or LocalRunner())(left, note)
+        return self.write()
+
+    def write(self) -> dict[str, Any]:
+        """``results.json`` as it stands."""
+        results = self.results()
+        write_json(self.output / "results.json", results)
+        return results

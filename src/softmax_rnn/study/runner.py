@@ -1,0 +1,140 @@
+"""Runs side by side on one machine: workers with their share of the threads, each training one run after the other.
+
+A run that fails is reported and the others go on; a worker that dies takes only its run with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from softmax_rnn.study.runs import PlannedRun
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to a run: started, finished, failed (with the reason) or stopped."""
+
+    run: PlannedRun
+    state: str
+    error: str | None = None
+    seconds: float = 0.0
+
+
+Watch = Callable[[Event], None]
+
+
+class Runner(Protocol):
+    """Carries out runs and tells of each; returns when all are done or have failed."""
+
+    def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
+        """Carry out the runs."""
+        ...
+
+
+def default_jobs() -> int:
+    """Small models use cores best one run each; a GPU is for one run at a time."""
+    import torch
+
+    return 1 if torch.accelerator.is_available() else min(4, os.cpu_count() or 1)
+
+
+class LocalRunner:
+    """``jobs`` workers on this machine; the cores are divided among them."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        self._jobs = jobs
+        self._workers: set[subprocess.Popen[str]] = set()
+        self._stopping = False
+
+    def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
+        """Carry out the runs. Ctrl-C lets the workers write their checkpoints, then ends."""
+        waiting: queue.SimpleQueue[PlannedRun] = queue.SimpleQueue()
+        for run in runs:
+            waiting.put(run)
+        threads = [
+            threading.Thread(target=self._serve, args=(waiting, watch)) for _ in range(min(self._jobs, len(runs)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                for thread in threads:
+                    thread.join(timeout=0.2)
+        except KeyboardInterrupt:
+            self._stopping = True
+            for worker in list(self._workers):
+                worker.send_signal(signal.SIGTERM)
+            for thread in threads:
+                thread.join()
+            raise
+
+    def _serve(self, waiting: queue.SimpleQueue[PlannedRun], watch: Watch) -> None:
+        worker: subprocess.Popen[str] | None = None
+        while not self._stopping:
+            try:
+                run = waiting.get_nowait()
+            except queue.Empty:
+                break
+            if worker is None or worker.poll() is not None:
+                worker = self._start()
+            watch(Event(run, "started"))
+            start = time.monotonic()
+            answer = _ask(worker, run)
+            watch(Event(run, answer["state"], answer.get("error"), time.monotonic() - start))
+        if worker is not None:
+            assert worker.stdin is not None
+            worker.stdin.close()
+            worker.wait()
+            self._workers.discard(worker)
+
+    def _start(self) -> subprocess.Popen[str]:
+        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "softmax_rnn.study.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            # Ctrl-C reaches the runner alone, which then asks the workers to stop.
+            start_new_session=True,
+        )
+        self._workers.add(worker)
+        return worker
+
+
+def order_of(run: PlannedRun) -> dict[str, Any]:
+    """What a worker is told."""
+    return {"config": run.config.values(), "output": str(run.folder)}
+
+
+def _ask(worker: subprocess.Popen[str], run: PlannedRun) -> dict[str, Any]:
+    assert worker.stdin is not None and worker.stdout is not None
+    try:
+        worker.stdin.write(json.dumps(order_of(run)) + "\n")
+        worker.stdin.flush()
+        line = worker.stdout.readline()
+    except OSError:
+        line = ""
+    if line:
+        return json.loads(line)
+    return {"state": "failed", "error": f"the process that trained it ended with code {worker.wait()}"}
+
+
+def unfinished(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """The runs that are left, each folder once."""
+    left: dict[str, PlannedRun] = {}
+    for run in runs:
+        if not (run.folder / "result.json").exists():
+            left.setdefault(str(run.folder), run)
+    return list(left.values())

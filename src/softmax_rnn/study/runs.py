@@ -1,0 +1,55 @@
+"""The runs of a study: each a resolved configuration with a folder of its own.
+
+A run's folder is named after what varies and its content hash, so a run that is finished is found again and never
+repeated, and one whose settings have changed is another run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.experiment.config import RunConfig, resolve
+from softmax_rnn.study.spec import Scale, merged
+from softmax_rnn.study.verdicts import panel_text
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a study."""
+
+    name: str
+    grid: str
+    varied: Mapping[str, Any]
+    config: RunConfig
+    folder: Path
+    seconds: float | None = None
+    """What it is expected to take."""
+
+
+def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
+    """All runs of a scale; equal ones of several grids share a folder."""
+    runs = []
+    for grid_name, grid in scale.grids.items():
+        for varied in grid.combinations():
+            config = resolve(merged(grid.settings, varied))
+            name = run_name(grid_name, varied)
+            folder = output / "runs" / f"{name}-{config.content_hash()[:8]}"
+            runs.append(PlannedRun(name, grid_name, varied, config, folder, grid.seconds))
+    return runs
+
+
+def run_name(grid: str, varied: Mapping[str, Any]) -> str:
+    """A file name that says what a run is.
+
+    >>> run_name("language", {"variant": "linear_elu", "seed": 0, "data": {"source": "my texts/a.txt"}})
+    'language-linear_elu-seed0-my_texts_a.txt'
+    """
+    words = [grid]
+    for name, value in varied.items():
+        text = panel_text(value)
+        words.append(text if name in ("variant", "data") else f"{name.rsplit('.', 1)[-1]}{text}")
+    return re.sub(r"[^\w.-]+", "_", "-".join(words))[:150]

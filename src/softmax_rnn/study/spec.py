@@ -1,0 +1,199 @@
+"""A study as a file: what it asks, its runs, and the claims that the runs can confirm or refute.
+
+The runs are grids: settings that all have, and settings that vary. Every combination is a run; ``data.pairs`` reaches
+inside ``data``.
+
+>>> grid = Grid(settings={"steps": 10}, vary={"variant": ["softmax", "linear_elu"], "seed": [0, 1]})
+>>> [run["variant"] for run in grid.combinations()]
+['softmax', 'softmax', 'linear_elu', 'linear_elu']
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+
+from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.validation import checked
+
+STUDIES = Path(__file__).parents[1] / "studies"
+"""The folder of the studies that come with the package."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Grid(_Part):
+    """Runs: every combination of the varied settings."""
+
+    settings: dict[str, Any] = {}
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
+    seconds: PositiveFloat | None = None
+    """What a run takes on two cores of the machine named in the study's file."""
+
+    def combinations(self) -> Iterator[dict[str, Any]]:
+        """The varied settings of each run, by name."""
+        for values in itertools.product(*self.vary.values()):
+            yield dict(zip(self.vary, values, strict=True))
+
+
+class Behind(_Part):
+    """The first value is worse than the second: the interval of the paired difference lies above ``by``."""
+
+    kind: Literal["behind"] = "behind"
+    what: str
+    than: str
+    by: float = 0.0
+
+
+class Equal(_Part):
+    """The first value is as good as the second: the interval of the paired difference ends below ``within``."""
+
+    kind: Literal["equal"] = "equal"
+    what: str
+    to: str
+    within: PositiveFloat
+
+
+class Falls(_Part):
+    """The metric gets better along the list, from the first to the last."""
+
+    kind: Literal["falls"] = "falls"
+    along: Annotated[list[str], Field(min_length=2)]
+
+
+class Solves(_Part):
+    """The accuracy of the first value is at least ``reaches``, that of the others at most ``below``."""
+
+    kind: Literal["solves"] = "solves"
+    what: str
+    reaches: float = 0.9
+    others: Annotated[list[str], Field(min_length=1)]
+    below: float = 0.5
+
+
+class Claim(_Part):
+    """A sentence of the paper and the rule that decides it, fixed before the runs."""
+
+    says: str
+    paper: str = ""
+    """Where it stands, and the paper's own numbers."""
+    grid: str
+    metric: Literal["test_loss", "test_accuracy"] = "test_loss"
+    rule: Annotated[Behind | Equal | Falls | Solves, Field(discriminator="kind")]
+
+
+class Published(_Part):
+    """A number of somebody else, shown beside ours and marked as theirs."""
+
+    source: str
+    what: str
+    value: float
+    unit: str = ""
+
+
+class Scale(_Part):
+    """The runs at one scale."""
+
+    minutes: PositiveFloat
+    """What all runs take, on the machine named in the file."""
+    grids: dict[str, Grid]
+
+
+class Study(_Part):
+    """A question, its runs and its claims."""
+
+    title: str
+    asks: str
+    found: str = ""
+    """What the paper found."""
+    machine: str = ""
+    """Where the expected times were measured."""
+    scales: dict[Literal["cpu", "paper"], Scale]
+    claims: list[Claim] = []
+    published: list[Published] = []
+    terms: str | None = None
+    """A value of ``variant`` whose first finished model is taken apart into Taylor terms."""
+
+    def scale(self, name: str) -> Scale:
+        """The runs at a scale by name."""
+        found = {str(key): value for key, value in self.scales.items()}
+        if name not in found:
+            raise unknown_name("scale", name, found)
+        return found[name]
+
+
+def load_study(name: str) -> tuple[str, Study]:
+    """A study by name or by the path of its file, with its short name."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        known = [file.stem for file in sorted(STUDIES.glob("*.yaml"))]
+        if name not in known:
+            raise unknown_name("study", name, known)
+        path = STUDIES / f"{name}.yaml"
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"study: {path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"study: {path} is no YAML file: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise InputError(f"study: expected settings by name in {path}, got {type(values).__name__}")
+    study = checked(Study, values, "key of a study")
+    _check_claims(study)
+    return path.stem, study
+
+
+def _check_claims(study: Study) -> None:
+    """Every claim must speak of a grid and of variants that are there, at the scale that has it."""
+    for scale in study.scales.values():
+        for claim in study.claims:
+            if claim.grid not in scale.grids:
+                raise unknown_name("grid of a claim", claim.grid, scale.grids)
+            known = [str(value) for value in scale.grids[claim.grid].vary.get("variant", [])]
+            for value in mentioned(claim.rule):
+                if value not in known:
+                    raise unknown_name("variant of a claim", value, known)
+
+
+def mentioned(rule: Behind | Equal | Falls | Solves) -> Sequence[str]:
+    """The variants that a rule speaks of."""
+    match rule:
+        case Behind():
+            return [rule.what, rule.than]
+        case Equal():
+            return [rule.what, rule.to]
+        case Falls():
+            return rule.along
+        case Solves():
+            return [rule.what, *rule.others]
+
+
+def put(settings: dict[str, Any], name: str, value: Any) -> None:
+    """Set ``a.b`` inside nested settings; ``data: mqar`` is short for ``data: {source: mqar}``.
+
+    >>> settings = {"data": "mqar"}
+    >>> put(settings, "data.pairs", 8); put(settings, "data", {"length": 64}); settings
+    {'data': {'source': 'mqar', 'pairs': 8, 'length': 64}}
+    """
+    *path, last = name.split(".")
+    for part in path:
+        inner: Any = settings.get(part, {})
+        settings[part] = {"source": inner} if isinstance(inner, str) else dict(inner)
+        settings = settings[part]
+    before = settings.get(last)
+    settings[last] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
+
+
+def merged(settings: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:
+    """A grid's settings with the varied ones put in."""
+    whole: dict[str, Any] = dict(settings)
+    for name, value in varied.items():
+        put(whole, name, value)
+    return whole

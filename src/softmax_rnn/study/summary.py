@@ -1,0 +1,216 @@
+"""What the runs of a study come to: for each variant in each setting, numbers over seeds with their 95 % intervals.
+
+A setting is what a run has beside variant, seed and learning rate: the data set, the size, the number of pairs. Where
+the learning rate varies, a variant enters with the one that is best on average, and the others are told beside it.
+
+final      losses, the paired gap to softmax, accuracy, learning rates, speed, memory
+curves     ln of the cross entropy and accuracy against the step; runs that did not finish are lines of their own
+positions  ln of the test loss against the position in the context
+
+>>> runs = [{"grid": "g", "varied": {"variant": v, "seed": s}, "state": "finished", "settings": {"context": 8},
+...          "result": {"test_loss": loss + s, "test_accuracy": 0.5}, "by_position": [], "train_curve": [],
+...          "test_curve": [], "accuracy_curve": []}
+...         for v, loss in (("softmax", 1.0), ("linear_elu", 1.5)) for s in (0, 1)]
+>>> [(row["variant"], row["test_loss"]["mean"], row["gap"] and row["gap"]["mean"]) for row in summary(runs)["final"]]
+[('softmax', 1.5, None), ('linear_elu', 2.0, 0.5)]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from softmax_rnn.data.tasks.table import TASKS
+from softmax_rnn.study.intervals import Interval, interval
+from softmax_rnn.study.verdicts import Measured, best_rate, difference, panel_of
+
+BASELINE = "softmax"
+POINTS = 80
+"""A training curve is given as the means of at most so many equal parts of the run."""
+
+Entry = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The runs of one setting of a grid."""
+
+    grid: str
+    setting: tuple[tuple[str, str], ...]
+    entries: Sequence[Entry]
+
+    @property
+    def metric(self) -> str:
+        """What ranks its runs: the accuracy of a recall task, the loss of a text."""
+        source = self.entries[0]["settings"].get("data", {}).get("source")
+        return "test_accuracy" if source in TASKS else "test_loss"
+
+    @property
+    def variants(self) -> list[str]:
+        """In the order in which they come."""
+        return list(dict.fromkeys(str(entry["varied"]["variant"]) for entry in self.entries))
+
+    def measured(self, metric: str) -> list[Measured]:
+        """The finished runs whose metric is a number."""
+        return [
+            Measured(entry["varied"], entry["result"])
+            for entry in self.entries
+            if entry["result"] and _is_number(entry["result"].get(metric))
+        ]
+
+    def best(self, variant: str) -> list[Entry]:
+        """The variant's finished runs at its best learning rate."""
+        rates = best_rate(self.measured(self.metric), variant, self.metric)
+        chosen = [run.varied for run in next(iter(rates.values()), [])]
+        return [entry for entry in self.entries if any(entry["varied"] is varied for varied in chosen)]
+
+    def place(self, variant: str) -> dict[str, Any]:
+        """What says which runs a row is about."""
+        return {"grid": self.grid, "setting": dict(self.setting), "variant": variant, "metric": self.metric}
+
+
+def summary(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Everything above, as plain values."""
+    panels = list(_panels(entries))
+    return {
+        "baseline": BASELINE,
+        "final": [final_row(panel, variant) for panel in panels for variant in panel.variants if panel.best(variant)],
+        "curves": [row for panel in panels for row in curve_rows(panel)],
+        "positions": [row for panel in panels for row in position_rows(panel)],
+    }
+
+
+def _panels(entries: Sequence[Entry]) -> Iterator[Panel]:
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault((entry["grid"], panel_of(entry["varied"])), []).append(entry)
+    for (grid, setting), group in groups.items():
+        yield Panel(grid, setting, group)
+
+
+def final_row(panel: Panel, variant: str) -> dict[str, Any]:
+    """Where a variant ended in a setting."""
+    chosen = panel.best(variant)
+    row = panel.place(variant) | {"seeds": len(chosen)}
+    row |= {name: _over(chosen, name) for name in ("test_loss", "train_loss", "test_accuracy", "tokens_per_second")}
+    runs = panel.measured(panel.metric)
+    gap = difference(runs, variant, BASELINE, panel.metric) if variant != BASELINE else None
+    row["gap"] = values_of(gap)
+    row["rates"] = [_rate(group, panel.metric) for group in best_rate(runs, variant, panel.metric).values()]
+    row["speed_ratio"] = _speed_ratio(panel, variant)
+    row["seconds"] = _mean(entry.get("seconds") for entry in chosen)
+    row["memory_bytes"] = max(_numbers(entry["result"].get("memory_bytes") for entry in chosen), default=None)
+    row["parameters"] = chosen[0]["result"].get("parameters")
+    row["state_bytes"] = chosen[0].get("state_bytes")
+    return row
+
+
+def _rate(group: Sequence[Measured], metric: str) -> dict[str, Any]:
+    found = values_of(interval([run.metrics[metric] for run in group]))
+    return {"learning_rate": group[0].varied.get("learning_rate"), **(found or {})}
+
+
+def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
+    """Tokens a second, relative to the baseline's of the same seed."""
+    ours, theirs = (
+        {entry["varied"].get("seed"): entry["result"].get("tokens_per_second") for entry in panel.best(name)}
+        for name in (variant, BASELINE)
+    )
+    ratios = [ours[seed] / theirs[seed] for seed in ours if ours[seed] and theirs.get(seed)]
+    return values_of(interval(ratios)) if ratios and variant != BASELINE else None
+
+
+def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
+    """Means over seeds at each step; a run that is not finished is a line of its own, and is called what it is."""
+    for variant in panel.variants:
+        best = panel.best(variant)
+        if best:
+            yield from _curves(panel.place(variant) | {"line": variant, "state": "finished"}, best)
+        for entry in panel.entries:
+            unfinished = entry["state"] in ("incomplete", "failed")
+            if unfinished and str(entry["varied"]["variant"]) == variant:
+                yield from _curves(panel.place(variant) | {"line": _line(entry), "state": entry["state"]}, [entry])
+
+
+def _line(entry: Entry) -> str:
+    varied = entry["varied"]
+    rate = f", rate {varied['learning_rate']:g}" if "learning_rate" in varied else ""
+    return f"{varied['variant']}, seed {varied.get('seed', 0)}{rate}, {entry['state']}"
+
+
+def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+    kinds = {
+        "train": [_logs(_thinned(entry["train_curve"])) for entry in entries],
+        "test": [_logs(entry["test_curve"]) for entry in entries],
+        "accuracy": [[(step, y) for step, y in entry["accuracy_curve"] if _is_number(y)] for entry in entries],
+    }
+    for kind, curves in kinds.items():
+        for step, found in _together(curves):
+            yield place | {"kind": kind, "step": step, **found}
+
+
+def position_rows(panel: Panel) -> Iterator[dict[str, Any]]:
+    """The test loss against the last position of each part of the context, at the end of training."""
+    for variant in panel.variants:
+        chosen = panel.best(variant)
+        curves = []
+        for entry in chosen:
+            parts, context = len(entry["by_position"]), entry["settings"]["context"]
+            curves.append(_logs((round((i + 1) * context / parts), y) for i, y in enumerate(entry["by_position"])))
+        for position, found in _together(curves):
+            yield panel.place(variant) | {"position": position, **found}
+
+
+def _together(curves: Sequence[Sequence[tuple[int, float]]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Mean and interval at each point that all curves have."""
+    found = [dict(curve) for curve in curves]
+    for place in found[0] if found else ():
+        if all(place in curve for curve in found):
+            yield place, values_of(interval([curve[place] for curve in found])) or {}
+
+
+def _thinned(curve: Sequence[Sequence[Any]]) -> Iterator[tuple[int, float]]:
+    """At most `POINTS` points, each the mean of its part of the run, at the part's last step."""
+    size = max(1, math.ceil(len(curve) / POINTS))
+    for start in range(0, len(curve), size):
+        part = curve[start : start + size]
+        losses = _numbers(loss for _, loss in part)
+        if losses:
+            yield part[-1][0], fmean(losses)
+
+
+def _logs(curve: Iterable[Sequence[Any]]) -> list[tuple[int, float]]:
+    return [(step, math.log(loss)) for step, loss in curve if _is_number(loss) and loss > 0]
+
+
+def _over(entries: Sequence[Entry], name: str) -> dict[str, Any] | None:
+    numbers = _numbers(entry["result"].get(name) for entry in entries)
+    return values_of(interval(numbers)) if numbers else None
+
+
+def values_of(found: Interval | None) -> dict[str, Any] | None:
+    """An interval as plain values; one seed has no ends.
+
+    >>> values_of(interval([2.0]))
+    {'mean': 2.0, 'half': None, 'low': None, 'high': None, 'n': 1}
+    """
+    if found is None:
+        return None
+    ends = (found.half, found.low, found.high) if found.n > 1 else (None, None, None)
+    return dict(zip(("mean", "half", "low", "high", "n"), (found.mean, *ends, found.n), strict=True))
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    numbers = _numbers(values)
+    return fmean(numbers) if numbers else None
+
+
+def _numbers(values: Iterable[Any]) -> list[float]:
+    return [value for value in values if _is_number(value)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

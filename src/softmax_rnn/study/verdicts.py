@@ -1,0 +1,180 @@
+"""Claims, decided by rules that are fixed before the runs.
+
+    behind   reproduced if the interval of metric(what) − metric(than) lies above ``by``; refuted if it lies below
+    equal    reproduced if the interval of metric(what) − metric(to) ends below ``within``; refuted if it begins above
+    falls    reproduced if the last is better than the first, and no step of the list is significantly worse
+    solves   reproduced if the interval of what's accuracy lies at or above ``reaches`` and that of every other at or
+             below ``below``; refuted if what's lies below ``reaches`` or another's above ``below``
+
+Differences are of what is better when lower; accuracies enter with the opposite sign. Where a learning rate varies,
+each variant enters with the one that is best on average. Panels (data sets, sizes …) are decided one by one; the claim
+is reproduced when all are, refuted when one is. One seed decides nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from softmax_rnn.study.intervals import Interval, interval
+from softmax_rnn.study.spec import Behind, Claim, Equal, Falls, Solves
+
+State = Literal["reproduced", "not reproduced", "undecided"]
+PAIRED = ("seed",)
+SWEPT = ("learning_rate",)
+"""Settings of which each variant takes the value that suits it best."""
+
+_UNSAID = ("source", "config", "streaming", "test_fraction", "test_documents", "cache", "workers")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A finished run: its varied settings and its metrics."""
+
+    varied: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A claim with its state and the numbers that it rests on."""
+
+    claim: Claim
+    state: State
+    evidence: str
+    rule: str
+
+
+def panel_of(varied: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What a run has beside variant, seed and learning rate."""
+    left = {name: value for name, value in varied.items() if name not in ("variant", *PAIRED, *SWEPT)}
+    return tuple((name, panel_text(value)) for name, value in left.items())
+
+
+def panel_text(value: Any) -> str:
+    """A varied value in a few words; of data, its name and what makes it another task.
+
+    >>> panel_text({"source": "mqar", "pairs": 8, "streaming": True})
+    'mqar pairs 8'
+    """
+    if not isinstance(value, Mapping):
+        return str(value)
+    rest = [f"{name} {inner}" for name, inner in value.items() if name not in _UNSAID]
+    return " ".join([str(value.get("source", "")), *rest]).strip()
+
+
+def best_rate(runs: Sequence[Measured], variant: str, metric: str) -> dict[str, list[Measured]]:
+    """The variant's runs of one panel by learning rate, the best on average first."""
+    rates: dict[str, list[Measured]] = {}
+    for run in runs:
+        if str(run.varied.get("variant")) == variant and math.isfinite(run.metrics[metric]):
+            rates.setdefault(str([run.varied.get(name) for name in SWEPT]), []).append(run)
+    sign = -1.0 if metric == "test_accuracy" else 1.0
+    mean = {rate: sum(sign * run.metrics[metric] for run in group) / len(group) for rate, group in rates.items()}
+    return {rate: rates[rate] for rate in sorted(rates, key=mean.__getitem__)}
+
+
+def by_seed(runs: Sequence[Measured], variant: str, metric: str) -> dict[Any, float]:
+    """The metric of each seed, at the variant's best learning rate."""
+    rates = best_rate(runs, variant, metric)
+    if not rates:
+        return {}
+    return {run.varied.get("seed"): run.metrics[metric] for run in next(iter(rates.values()))}
+
+
+def difference(runs: Sequence[Measured], what: str, than: str, metric: str) -> Interval | None:
+    """The paired difference, positive where ``what`` is worse; None without a common seed."""
+    first, second = by_seed(runs, what, metric), by_seed(runs, than, metric)
+    sign = -1.0 if metric == "test_accuracy" else 1.0
+    common = [seed for seed in first if seed in second]
+    return interval([sign * (first[seed] - second[seed]) for seed in common]) if common else None
+
+
+def decide(claim: Claim, runs: Sequence[Measured]) -> Decision:
+    """The state of a claim, given the finished runs of its grid."""
+    panels: dict[tuple[tuple[str, str], ...], list[Measured]] = {}
+    for run in runs:
+        panels.setdefault(panel_of(run.varied), []).append(run)
+    found = [(_name(panel), *_decide_panel(claim, group)) for panel, group in panels.items()]
+    states = [state for _, state, _ in found]
+    if not states:
+        return Decision(claim, "undecided", "no finished runs", rule_text(claim))
+    if "not reproduced" in states:
+        state: State = "not reproduced"
+    else:
+        state = "reproduced" if all(one == "reproduced" for one in states) else "undecided"
+    evidence = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, _, text in found)
+    return Decision(claim, state, evidence, rule_text(claim))
+
+
+def _name(panel: tuple[tuple[str, str], ...]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in panel)
+
+
+def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> tuple[State, str]:
+    match claim.rule:
+        case Behind(what=what, than=than, by=by):
+            return _above(difference(runs, what, than, claim.metric), by, reached="reproduced", missed="not reproduced")
+        case Equal(what=what, to=to, within=within):
+            gap = difference(runs, what, to, claim.metric)
+            return _above(gap, within, reached="not reproduced", missed="reproduced")
+        case Falls(along=along):
+            return _decide_falls(claim, along, runs)
+        case Solves():
+            return _decide_solves(claim.rule, claim.metric, runs)
+
+
+def _above(gap: Interval | None, limit: float, *, reached: State, missed: State) -> tuple[State, str]:
+    """One state when the whole interval is above the limit, another when it is below, undecided between."""
+    if gap is None:
+        return "undecided", "runs are missing"
+    text = f"{gap}, {gap.n} seeds"
+    if gap.n < 2:
+        return "undecided", text
+    return (reached if gap.low > limit else missed if gap.high < limit else "undecided"), text
+
+
+def _decide_falls(claim: Claim, along: Sequence[str], runs: Sequence[Measured]) -> tuple[State, str]:
+    whole = difference(runs, along[0], along[-1], claim.metric)
+    state, text = _above(whole, 0.0, reached="reproduced", missed="not reproduced")
+    if whole is None:
+        return state, text
+    for earlier, later in itertools.pairwise(along):
+        step = difference(runs, later, earlier, claim.metric)
+        if step is not None and step.n > 1 and step.low > 0:
+            return "not reproduced", f"{later} is worse than {earlier} by {step}"
+    return state, f"{along[0]} − {along[-1]}: {text}"
+
+
+def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> tuple[State, str]:
+    values = {name: by_seed(runs, name, metric) for name in (rule.what, *rule.others)}
+    if not all(values.values()):
+        return "undecided", "runs are missing"
+    found = {name: interval(list(seeds.values())) for name, seeds in values.items()}
+    text = ", ".join(f"{name} {one.mean:.3f} ({one.n} seeds)" for name, one in found.items())
+    if min(one.n for one in found.values()) < 2:
+        return "undecided", text
+    first, others = found[rule.what], [found[name] for name in rule.others]
+    if first.low >= rule.reaches and all(one.high <= rule.below for one in others):
+        return "reproduced", text
+    if first.high < rule.reaches or any(one.low > rule.below for one in others):
+        return "not reproduced", text
+    return "undecided", text
+
+
+def rule_text(claim: Claim) -> str:
+    """The rule in words."""
+    what = "test loss" if claim.metric == "test_loss" else "accuracy"
+    match claim.rule:
+        case Behind(what=a, than=b, by=by):
+            margin = f" by more than {by:g}" if by else ""
+            return f"the 95 % interval of the paired difference in {what} says that {a} is worse than {b}{margin}"
+        case Equal(what=a, to=b, within=within):
+            return f"the 95 % interval of the paired difference in {what}, {a} − {b}, ends below {within:g}"
+        case Falls(along=along):
+            return f"{what}: {along[-1]} better than {along[0]} at 95 %, and no step of the list worse at 95 %"
+        case Solves(what=a, reaches=reaches, others=others, below=below):
+            return f"95 % intervals of the accuracy: {a} at least {reaches:g}, {', '.join(others)} at most {below:g}"

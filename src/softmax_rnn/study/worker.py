@@ -1,0 +1,45 @@
+"""A process that trains one run after the other: a line of JSON in, a line of JSON out.
+
+It belongs to the runner that started it; when that goes away, standard input ends, and so does the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def work(order: dict[str, Any]) -> dict[str, Any]:
+    """Train one run; what goes wrong is an answer, not an end."""
+    from softmax_rnn.experiment.config import resolve
+    from softmax_rnn.experiment.run import run_training
+
+    try:
+        outcome = run_training(resolve(order["config"]), Path(order["output"]), quiet=True)
+    except Exception as error:  # the study goes on with its other runs
+        return {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
+    if outcome.stopped_by is not None:
+        return {"state": "stopped", "step": outcome.step}
+    return {"state": "finished"}
+
+
+def main() -> None:
+    """Answer orders until there are no more."""
+    # The answers have standard output for themselves; what libraries print goes to standard error.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        answer = work(json.loads(line))
+        with contextlib.suppress(BrokenPipeError):
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+        if answer["state"] == "stopped":
+            return
+
+
+if __name__ == "__main__":
+    main()

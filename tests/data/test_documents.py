@@ -1,0 +1,147 @@
+"""Files and hub names: what is read, and one line for what cannot be."""
+
+import gzip
+import json
+import random
+
+import datasets
+import huggingface_hub
+import pytest
+
+from softmax_rnn.data.config import TextConfig
+from softmax_rnn.data.documents import open_stream, open_texts
+from softmax_rnn.errors import InputError
+
+
+def texts(source, **options):
+    return list(open_texts(TextConfig(source=str(source), **options)))
+
+
+def refusal(source, **options):
+    with pytest.raises(InputError) as caught:
+        texts(source, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_folder_of_json_lines_in_the_order_of_its_files(jsonl):
+    folder, written = jsonl
+    assert texts(folder) == written
+    assert texts(folder / "part1.jsonl") == written[20:40]
+    assert texts(folder, max_documents=7) == written[:7]
+
+
+def test_a_text_file_is_one_document(tmp_path):
+    (tmp_path / "b.txt").write_text("second\n\nwith é and an empty line\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("first", encoding="utf-8")
+    (tmp_path / ".hidden").write_text("not read")
+    (tmp_path / "empty.txt").touch()
+    assert texts(tmp_path) == ["first", "second\n\nwith é and an empty line\n"]
+
+
+def test_parquet_and_another_column(tmp_path):
+    datasets.Dataset.from_dict({"content": ["one", None, "", "two"]}).to_parquet(tmp_path / "x.parquet")
+    assert texts(tmp_path / "x.parquet", text_column="content") == ["one", "two"]
+
+
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_compressed_json(tmp_path, ending):
+    with gzip.open(tmp_path / f"x.{ending}.gz", "wt", encoding="utf-8") as file:
+        file.write('{"text": "one"}\n{"text": "two"}\n')
+    assert texts(tmp_path / f"x.{ending}.gz") == ["one", "two"]
+
+
+def test_compressed_text(tmp_path):
+    with gzip.open(tmp_path / "x.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("one\ntwo\n")
+    assert texts(tmp_path) == ["one\ntwo\n"]
+
+
+def test_the_hash_is_of_the_content_not_of_the_place(jsonl, tmp_path):
+    folder, _ = jsonl
+    before = open_texts(TextConfig(source=str(folder))).content_hash
+    moved = folder.rename(tmp_path / "moved")
+    assert open_texts(TextConfig(source=str(moved))).content_hash == before
+    (moved / "part1.jsonl").write_text('{"text": "changed"}\n')
+    assert open_texts(TextConfig(source=str(moved))).content_hash != before
+
+
+def test_an_embedded_corpus_can_be_streamed():
+    records, fingerprint = open_stream(TextConfig(source="shakespeare"))
+    at_hand = open_texts(TextConfig(source="shakespeare"))
+    assert fingerprint == at_hand.content_hash
+    assert [record["text"] for record in records] == list(at_hand)
+
+
+def test_what_is_not_there(tmp_path):
+    assert refusal(tmp_path / "no.jsonl") == f"source: no file or folder '{tmp_path}/no.jsonl'"
+    assert refusal("texts/no.jsonl") == "source: no file or folder 'texts/no.jsonl'"
+    assert refusal("shakespear") == "unknown source 'shakespear'; did you mean 'shakespeare'?"
+
+
+def test_endings_that_nobody_reads(tmp_path):
+    (tmp_path / "x.docx").write_text("x")
+    known = ".txt, .jsonl, .json, .parquet"
+    assert refusal(tmp_path) == f"source: expected a file that ends in {known}, got {tmp_path / 'x.docx'}"
+
+
+def test_a_folder_of_two_kinds(jsonl):
+    folder, _ = jsonl
+    (folder / "x.txt").write_text("x")
+    assert refusal(folder) == f"source: expected files of one kind in {folder}, got json and text"
+
+
+def test_nothing_to_read(tmp_path):
+    (tmp_path / "x.txt").touch()
+    assert refusal(tmp_path) == f"source: {tmp_path} holds no text"
+
+
+def test_a_missing_column_and_the_nearest_one(jsonl):
+    assert refusal(jsonl[0], text_column="txt") == "unknown text_column 'txt'; did you mean 'text'?"
+
+
+def test_a_column_of_numbers(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": 3}\n')
+    assert refusal(tmp_path) == "text_column: expected text in column 'text', got int"
+
+
+def test_files_that_are_broken(tmp_path):
+    (tmp_path / "x.jsonl").write_text("not json\n")
+    assert refusal(tmp_path) == "source: a record cannot be read: JSON parse error: Invalid value. in row 0"
+    (tmp_path / "x.jsonl").unlink()
+    (tmp_path / "x.txt").write_bytes(b"\xff\xfe\xfa")
+    assert "cannot be read: 'utf-8' codec can't decode" in refusal(tmp_path)
+
+
+def test_the_hub_is_asked_for_a_fixed_revision(monkeypatch):
+    asked = {}
+
+    def load_dataset(name, config, **options):
+        asked.update(options, name=name, config=config)
+        return datasets.Dataset.from_dict({"text": ["one", "two"]})
+
+    class Known:
+        sha = "abc123"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name: Known)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    assert texts("HuggingFaceFW/fineweb", config="CC-MAIN-2024-51", split="test") == ["one", "two"]
+    options = {"split": "test", "streaming": False, "revision": "abc123"}
+    assert asked == {"name": "HuggingFaceFW/fineweb", "config": "CC-MAIN-2024-51", **options}
+
+
+def test_without_a_connection(monkeypatch):
+    def offline(*args, **kwargs):
+        raise ConnectionError("Couldn't reach 'owner/name' on the Hub\nTry again")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", offline)
+    monkeypatch.setattr(datasets, "load_dataset", offline)
+    message = "source: owner/name cannot be loaded from the hub: Couldn't reach 'owner/name' on the Hub"
+    assert refusal("owner/name") == message
+
+
+def test_the_order_of_files_is_that_of_their_names(tmp_path):
+    names = [f"{number:02}.jsonl" for number in range(20)]
+    for name in random.Random(0).sample(names, len(names)):
+        (tmp_path / name).write_text(json.dumps({"text": name}) + "\n")
+    assert texts(tmp_path) == names

@@ -1,0 +1,109 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.study.tiny import SETTINGS, VALUES, tiny_study
+
+from softmax_rnn.study.run import StudyRun
+from softmax_rnn.study.runner import Event, LocalRunner, unfinished
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[StudyRun, list[Event]]:
+    """The tiny study, carried out by two workers."""
+    folder = tmp_path_factory.mktemp("study")
+    whole = StudyRun(*tiny_study(folder), "cpu", folder / "out", "softmax-rnn study tiny.yaml")
+    events: list[Event] = []
+    whole.carry_out(LocalRunner(2), events.append)
+    return whole, events
+
+
+def test_all_runs_finish_and_are_written_down(finished: tuple[StudyRun, list[Event]]):
+    whole, events = finished
+    assert [run.name for run in whole.left] == []
+    assert sorted(event.state for event in events) == ["finished"] * 4 + ["started"] * 4
+    results = json.loads((whole.output / "results.json").read_text())
+    assert [entry["state"] for entry in results["runs"]] == ["finished"] * 4
+    for entry in results["runs"]:
+        metrics = [json.loads(line) for line in Path(entry["folder"], "metrics.jsonl").read_text().splitlines()]
+        tested = [line for line in metrics if "test_loss" in line]
+        assert entry["result"]["test_loss"] == tested[-1]["test_loss"] == entry["test_curve"][-1][1]
+    assert results["claims"][0]["state"] in ("reproduced", "not reproduced", "undecided")
+    assert "2 seeds" in results["claims"][0]["evidence"]
+
+
+def test_a_finished_run_is_not_repeated(finished: tuple[StudyRun, list[Event]]):
+    whole, _ = finished
+    before = {run.folder: (run.folder / "result.json").stat().st_mtime_ns for run in whole.runs}
+    events: list[Event] = []
+    whole.carry_out(LocalRunner(1), events.append)
+    assert events == []
+    assert before == {run.folder: (run.folder / "result.json").stat().st_mtime_ns for run in whole.runs}
+
+
+def test_a_changed_setting_is_another_run(finished: tuple[StudyRun, list[Event]], tmp_path: Path):
+    whole, _ = finished
+    grids = {"recall": {"settings": SETTINGS | {"steps": 7}, "vary": {"variant": ["softmax"], "seed": [0]}}}
+    changed = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
+    again = StudyRun(*changed, "cpu", whole.output, "x")
+    assert [run.folder for run in again.left] == [again.runs[0].folder]
+    assert again.runs[0].folder not in [run.folder for run in whole.runs]
+
+
+def test_a_failing_run_does_not_stop_the_others(tmp_path: Path):
+    vary = {"variant": ["softmax"], "data": ["no/such/folder.txt", SETTINGS["data"]]}
+    grids = {"mixed": {"settings": {key: SETTINGS[key] for key in SETTINGS if key != "data"}, "vary": vary}}
+    study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
+    whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
+    results = whole.carry_out(LocalRunner(1))
+    assert [entry["state"] for entry in results["runs"]] == ["failed", "finished"]
+    assert "no/such/folder.txt" in results["runs"][0]["error"]
+    assert unfinished(whole.runs) == [whole.runs[0]]
+
+
+def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
+    long = SETTINGS | {"steps": 400, "checkpoint_every": 5}
+    grids = {"one": {"settings": long, "vary": {"variant": ["softmax"], "seed": [0]}}}
+    study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
+    whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
+    runner = LocalRunner(1)
+    folder = whole.runs[0].folder
+
+    def kill_when_on_its_way(event: Event) -> None:
+        if event.state == "started":
+            while not list((folder / "checkpoints").glob("step-*")):
+                time.sleep(0.05)
+            (worker,) = runner._workers
+            os.kill(worker.pid, signal.SIGKILL)
+
+    results = whole.carry_out(runner, kill_when_on_its_way)
+    assert results["runs"][0]["state"] == "failed"
+    assert "ended with code -9" in results["runs"][0]["error"]
+    again = StudyRun(*study, "cpu", tmp_path / "out", "x")
+    assert again.carry_out(LocalRunner(1))["runs"][0]["state"] == "finished"
+    starts = json.loads((folder / "environment.json").read_text())["starts"]
+    assert starts[0]["step"] == 0
+    assert starts[1]["step"] > 0
+
+
+def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(tmp_path: Path):
+    long = SETTINGS | {"steps": 2000, "checkpoint_every": 1000}
+    scales = {"cpu": {"minutes": 1, "grids": {"one": {"settings": long, "vary": {"variant": ["softmax"]}}}}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(VALUES | {"scales": scales, "claims": []}))
+    command = [sys.executable, "-m", "softmax_rnn", "study", "s.yaml", "--jobs", "1", "--output", "out"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    metrics = None
+    while metrics is None or len(metrics.read_text().splitlines()) < 3:
+        assert process.poll() is None
+        metrics = next(iter((tmp_path / "out" / "runs").glob("*/metrics.jsonl")), None)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert len(list((tmp_path / "out" / "runs").glob("*/checkpoints/step-*"))) == 1

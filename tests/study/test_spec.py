@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.study.tiny import VALUES
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.study.runs import planned_runs
+from softmax_rnn.study.spec import STUDIES, load_study, merged
+
+NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def test_the_shipped_studies():
+    assert {"quick", "sec4.1-denominator", "sec4.2-scaling", "sec4.3-linear", "sec4.4-orders"} < set(NAMES)
+    assert {"sec4.5-ablation", "recall"} < set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", ["cpu", "paper"])
+def test_every_shipped_study_resolves_at_both_scales(name: str, scale: str):
+    short, study = load_study(name)
+    runs = planned_runs(study.scale(scale), Path("out"))
+    assert short == name
+    assert len({(run.grid, *map(str, run.varied.items())) for run in runs}) == len(runs)
+    for grid in study.scale(scale).grids.values():
+        assert len(grid.vary["seed"]) >= 3
+    assert all(run.config.recipe == "paper" for run in runs if scale == "paper" and run.grid != "recall")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_file_begins_with_question_command_runtime_and_expectation(name: str):
+    lines = (STUDIES / f"{name}.yaml").read_text().splitlines()
+    head = [line for line in lines if line.startswith("#")]
+    assert f"# Command: softmax-rnn study {name}" in head
+    assert any(line.startswith("# Runtime: ") for line in head)
+    assert any(line.startswith("# Expected: ") for line in head)
+
+
+def test_the_sections_of_the_paper():
+    _, orders = load_study("sec4.4-orders")
+    variants = orders.scale("cpu").grids["orders"].vary["variant"]
+    assert [f"taylor_{n}" for n in range(1, 11)] == [name for name in variants if name.startswith("taylor")]
+    _, denominator = load_study("sec4.1-denominator")
+    sources = [data["source"] for data in denominator.scale("paper").grids["language"].vary["data"]]
+    assert sources == ["HuggingFaceFW/fineweb", "EleutherAI/the_pile_deduplicated", "cerebras/SlimPajama-627B"]
+
+
+def test_varied_settings_reach_inside():
+    assert merged({"data": "mqar"}, {"data.pairs": 8, "model.hidden_size": 32}) == {
+        "data": {"source": "mqar", "pairs": 8},
+        "model": {"hidden_size": 32},
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"titel": "x"}, "unknown key of a study 'titel'; did you mean 'title'?"),
+        ({"scales": {"cpu": {"minutes": -1, "grids": {}}}}, "scales.cpu.minutes: expected greater than 0, got -1"),
+        ({"claims": [{"says": "x", "grid": "recal", "rule": {"kind": "falls", "along": ["a", "b"]}}]},
+         "unknown grid of a claim 'recal'; did you mean 'recall'?"),
+        ({"claims": [{"says": "x", "grid": "recall", "rule": {"kind": "falls", "along": ["softmax", "linear_el"]}}]},
+         "unknown variant of a claim 'linear_el'; did you mean 'linear_elu'?"),
+    ],
+)  # fmt: skip
+def test_faults_of_a_file_are_one_line(tmp_path: Path, change: dict[str, object], said: str):
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(VALUES | change))
+    with pytest.raises(InputError) as caught:
+        load_study(str(path))
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("quik", "unknown study 'quik'; did you mean 'quick'?"),
+        ("nowhere.yaml", "study: nowhere.yaml cannot be read: No such file or directory"),
+    ],
+)
+def test_a_study_that_is_not_there(name: str, said: str):
+    with pytest.raises(InputError) as caught:
+        load_study(name)
+    assert str(caught.value) == said

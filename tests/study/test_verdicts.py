@@ -1,0 +1,118 @@
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from softmax_rnn.study.intervals import interval, quantile
+from softmax_rnn.study.spec import Claim
+from softmax_rnn.study.verdicts import Measured, decide
+
+
+def runs(values: dict[str, list[float]], metric: str = "test_loss", **more: object) -> list[Measured]:
+    return [
+        Measured({"variant": variant, "seed": seed, **more}, {metric: value})
+        for variant, seeds in values.items()
+        for seed, value in enumerate(seeds)
+    ]
+
+
+def claim(metric: str = "test_loss", **rule: object) -> Claim:
+    return Claim.model_validate({"says": "x", "grid": "g", "metric": metric, "rule": rule})
+
+
+BEHIND = claim(kind="behind", what="b", than="a")
+EQUAL = claim(kind="equal", what="b", to="a", within=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "a", "b", "state"),
+    [
+        (BEHIND, [1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "reproduced"),
+        (BEHIND, [1.5, 1.61, 1.39], [1.0, 1.1, 0.9], "not reproduced"),
+        (BEHIND, [1.0, 1.5, 0.5], [1.1, 1.2, 0.9], "undecided"),
+        (BEHIND, [1.0], [9.0], "undecided"),
+        (EQUAL, [1.0, 1.1, 0.9], [1.01, 1.1, 0.91], "reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [0.2, 0.31, 0.1], "reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "not reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [1.0, 1.3, 0.9], "undecided"),
+    ],
+)
+def test_rules_on_paired_differences(rule: Claim, a: list[float], b: list[float], state: str):
+    assert decide(rule, runs({"a": a, "b": b})).state == state
+
+
+def test_pairing_sees_what_means_alone_do_not():
+    # The seeds differ by far more than the variants, but every seed agrees on the order.
+    a = [1.0, 3.0, 5.0]
+    assert decide(BEHIND, runs({"a": a, "b": [value + 0.1 for value in a]})).state == "reproduced"
+
+
+def test_only_common_seeds_are_compared():
+    measured = [*runs({"a": [1.0, 1.0, 1.0]}), *runs({"b": [2.0, 2.1]})]
+    assert "2 seeds" in decide(BEHIND, measured).evidence
+
+
+def test_one_bad_panel_refutes_and_one_open_panel_leaves_open():
+    good = runs({"a": [1.0, 1.1], "b": [2.0, 2.1001]}, data="x")
+    bad = runs({"a": [2.0, 2.1], "b": [1.0, 1.1001]}, data="y")
+    open_ = runs({"a": [1.0], "b": [2.0]}, data="z")
+    assert decide(BEHIND, good).state == "reproduced"
+    assert decide(BEHIND, [*good, *open_]).state == "undecided"
+    assert decide(BEHIND, [*good, *open_, *bad]).state == "not reproduced"
+    assert "data y" in decide(BEHIND, [*good, *bad]).evidence
+
+
+def test_each_variant_takes_its_best_learning_rate():
+    slow = runs({"a": [5.0, 5.1], "b": [2.0, 2.1]}, learning_rate=1e-3)
+    fast = runs({"a": [1.0, 1.1], "b": [9.0, 9.1]}, learning_rate=1e-2)
+    decision = decide(BEHIND, [*slow, *fast])
+    assert decision.state == "undecided" or decision.evidence.startswith("+1.0")
+    assert decision.evidence.startswith("+1.0000")
+
+
+def test_falls_needs_the_ends_and_no_significant_rise():
+    rule = claim(kind="falls", along=["a", "b", "c"])
+    assert decide(rule, runs({"a": [3.0, 3.1], "b": [2.0, 2.1001], "c": [1.0, 1.1002]})).state == "reproduced"
+    assert decide(rule, runs({"a": [3.0, 3.1], "b": [1.0, 1.1001], "c": [2.0, 2.1002]})).state == "not reproduced"
+    assert decide(rule, runs({"a": [1.0, 1.1], "b": [2.0, 2.1001], "c": [3.0, 3.1002]})).state == "not reproduced"
+
+
+def test_solves_by_accuracy():
+    rule = claim("test_accuracy", kind="solves", what="a", reaches=0.9, others=["b"], below=0.5)
+    solved, failed = [0.99, 0.995, 0.99], [0.2, 0.21, 0.2]
+    assert decide(rule, runs({"a": solved, "b": failed}, "test_accuracy")).state == "reproduced"
+    assert decide(rule, runs({"a": failed, "b": failed}, "test_accuracy")).state == "not reproduced"
+    assert decide(rule, runs({"a": solved, "b": solved}, "test_accuracy")).state == "not reproduced"
+    assert decide(rule, runs({"a": [0.9, 1.0, 0.7], "b": failed}, "test_accuracy")).state == "undecided"
+
+
+def test_no_runs_decide_nothing():
+    assert decide(BEHIND, []).state == "undecided"
+    assert decide(BEHIND, runs({"a": [1.0, 2.0]})).evidence == "runs are missing"
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    draw = random.Random(0)
+    for n in (2, 3, 5, 40):
+        covered = sum(abs(found.mean) <= found.half for found in (interval(_normal(draw, n)) for _ in range(4000)))
+        # Four standard errors of a share of 4000 at 95 %.
+        assert abs(covered / 4000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
+
+
+def _normal(draw: random.Random, n: int) -> list[float]:
+    return [draw.gauss(0, 1) for _ in range(n)]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40), st.floats(-1e6, 1e6))
+def test_intervals_move_with_the_data(values: list[float], shift: float):
+    one, other = interval(values), interval([value + shift for value in values])
+    assert other.mean == pytest.approx(one.mean + shift, abs=1e-6 * (1 + abs(shift) + max(map(abs, values))))
+    assert other.half == pytest.approx(one.half, rel=1e-6, abs=1e-8 * (1 + abs(shift) + max(map(abs, values))))
+
+
+def test_the_quantile_falls_towards_the_normal_one():
+    values = [quantile(freedom) for freedom in range(1, 200)]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == pytest.approx(1.972, abs=0.001)
