@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup run test check bench clean
+.PHONY: setup run test test-browser check bench clean
 
 setup: $(STAMP)
 
@@ -15,12 +15,16 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 run: setup
-	$(BIN)/softmax-rnn verify --output results/verify.json
-	$(BIN)/softmax-rnn bench attention --quick --output results/attention
-	@echo "Results: results/verify.json, results/attention/results.json and results/attention/chart.html"
+	$(BIN)/softmax-rnn study quick --output runs/quick
 
 test: setup
 	$(BIN)/python -m pytest
+
+# In a real browser: Debian's Chromium, driven by playwright.
+test-browser: setup
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt playwright
+	$(BIN)/python -m pytest tests/browser
 
 check: setup
 	$(BIN)/ruff check .
@@ -33,4 +37,4 @@ bench: setup
 	$(BIN)/softmax-rnn bench attention --output results/attention
 
 clean:
-	rm -rf .venv results
+	rm -rf .venv results runs

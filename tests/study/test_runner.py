@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -75,14 +76,16 @@ def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
     runner = LocalRunner(1)
     folder = whole.runs[0].folder
 
-    def kill_when_on_its_way(event: Event) -> None:
-        if event.state == "started":
-            while not list((folder / "checkpoints").glob("step-*")):
-                time.sleep(0.05)
-            (worker,) = runner._workers
-            os.kill(worker.pid, signal.SIGKILL)
+    def kill_when_on_its_way() -> None:
+        while not list((folder / "checkpoints").glob("step-*")):
+            time.sleep(0.05)
+        (worker,) = runner._workers
+        os.kill(worker.pid, signal.SIGKILL)
 
-    results = whole.carry_out(runner, kill_when_on_its_way)
+    killer = threading.Thread(target=kill_when_on_its_way, daemon=True)
+    killer.start()
+    results = whole.carry_out(runner)
+    killer.join()
     assert results["runs"][0]["state"] == "failed"
     assert "ended with code -9" in results["runs"][0]["error"]
     again = StudyRun(*study, "cpu", tmp_path / "out", "x")

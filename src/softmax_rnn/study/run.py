@@ -11,6 +11,7 @@ from softmax_rnn.study.results import study_results
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
 from softmax_rnn.study.runs import PlannedRun, planned_runs
 from softmax_rnn.study.spec import Study
+from softmax_rnn.study.terms import trained_terms
 
 
 class StudyRun:
@@ -20,6 +21,7 @@ class StudyRun:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
         self.runs: list[PlannedRun] = planned_runs(study.scale(scale), output)
         self.errors: dict[str, str] = {}
+        self._terms: dict[str, Any] | None = None
         self._lock = threading.Lock()
 
     @property
@@ -33,7 +35,8 @@ class StudyRun:
 
     def results(self) -> dict[str, Any]:
         """What is known now."""
-        return study_results(self.name, self.study, self.scale, self.runs, self.errors, self.command)
+        found = study_results(self.name, self.study, self.scale, self.runs, self.errors, self.command)
+        return found | {"terms": self._terms}
 
     def carry_out(self, runner: Runner | None = None, watch: Watch = lambda event: None) -> dict[str, Any]:
         """Run what is left; ``results.json`` is written anew after every run."""
@@ -49,6 +52,8 @@ class StudyRun:
         left = self.left
         if left:
             (runner or LocalRunner())(left, note)
+        if self.study.terms is not None:
+            self._terms = trained_terms(self.runs, self.study.terms, self.output)
         return self.write()
 
     def write(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A run that fails is reported and the others go on; a worker that dies takes only
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -86,19 +87,26 @@ class LocalRunner:
             except queue.Empty:
                 break
             if worker is None or worker.poll() is not None:
+                self._end(worker)
                 worker = self._start()
             watch(Event(run, "started"))
             start = time.monotonic()
             answer = _ask(worker, run)
             watch(Event(run, answer["state"], answer.get("error"), time.monotonic() - start))
+        self._end(worker)
+
+    def _end(self, worker: subprocess.Popen[str] | None) -> None:
+        """A worker whose standard input ends stops by itself."""
         if worker is not None:
-            assert worker.stdin is not None
-            worker.stdin.close()
-            worker.wait()
+            # Leaving the context closes the pipes and waits.
+            with contextlib.suppress(BrokenPipeError), worker:
+                pass
             self._workers.discard(worker)
 
     def _start(self) -> subprocess.Popen[str]:
-        threads = max(1, (os.cpu_count() or 1) // self._jobs)
+        # Who limits the threads of this process means all its workers together.
+        cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        threads = max(1, cores // self._jobs)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         worker = subprocess.Popen(
             [sys.executable, "-m", "softmax_rnn.study.worker"],

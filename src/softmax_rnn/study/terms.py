@@ -1,0 +1,44 @@
+"""The Taylor terms of a study's own model: the first finished run of a variant, on the first rows of its test side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from softmax_rnn.report.files import write_json
+from softmax_rnn.study.runs import PlannedRun
+
+TOKENS = 512
+ORDERS = 20
+
+
+def trained_terms(runs: Sequence[PlannedRun], variant: str, output: Path) -> dict[str, Any] | None:
+    """The record of ``softmax-rnn terms`` without losses; None while no run of the variant is finished."""
+    kept = output / "terms.json"
+    run = next((one for one in runs if one.config.variant == variant and (one.folder / "result.json").exists()), None)
+    if run is None:
+        return None
+    if kept.exists():
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found.get("config_hash") == run.config.content_hash():
+            return found
+    value = _measure(run) | {"variant": variant, "run": run.name, "config_hash": run.config.content_hash()}
+    write_json(kept, value)
+    return value
+
+
+def _measure(run: PlannedRun) -> dict[str, Any]:
+    from softmax_rnn.experiment.material import load_material
+    from softmax_rnn.model.loading import load_model
+    from softmax_rnn.model.terms import terms_record
+
+    rows = load_material(run.config).test
+    count = min(len(rows), -(-TOKENS // run.config.context))
+    ids = np.concatenate([rows[i]["input_ids"] for i in range(count)])[:TOKENS]
+    model = load_model(run.folder / "final")
+    value = terms_record(model, ids.tolist(), orders=ORDERS, context=run.config.context, methods=())
+    return {name: value[name] for name in ("tokens", "context", "orders", "epsilon", "layers")}
