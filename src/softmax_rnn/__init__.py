@@ -31,12 +31,16 @@ if TYPE_CHECKING:
     from softmax_rnn.attention.state import init_state as init_state
     from softmax_rnn.attention.variants import VARIANTS as VARIANTS
     from softmax_rnn.errors import InputError as InputError
+    from softmax_rnn.experiment.config import RunConfig as RunConfig
+    from softmax_rnn.experiment.config import resolve as resolve
+    from softmax_rnn.experiment.run import run_training as run_training
 
 # Public name → the module that defines it. Looked up on first use: importing the package costs nothing.
 _HOMES = {
     "AttentionSpec": "attention.spec",
     "InputError": "errors",
     "Plan": "attention.plan",
+    "RunConfig": "experiment.config",
     "Situation": "attention.plan",
     "State": "attention.state",
     "VARIANTS": "attention.variants",
@@ -47,6 +51,8 @@ _HOMES = {
     "extend": "attention.attend",
     "formula": "attention.formula",
     "init_state": "attention.state",
+    "resolve": "experiment.config",
+    "run_training": "experiment.run",
     "same_function": "attention.algebra",
     "simplify": "attention.algebra",
     "step": "attention.attend",

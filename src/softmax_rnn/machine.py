@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -50,6 +51,12 @@ def peak_bytes() -> int:
         return int(re.findall(r"VmHWM:\s*(\d+) kB", status.read_text())[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak() -> None:
+    """Let `peak_bytes` count from now on, where the system can: for processes that do one piece of work after another."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def current_bytes() -> int:

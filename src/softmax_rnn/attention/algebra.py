@@ -14,6 +14,7 @@ from math import comb
 
 import numpy as np
 
+from softmax_rnn.attention.ranged import ExpOnRange
 from softmax_rnn.attention.spec import (
     AttentionSpec,
     Cosine,
@@ -30,6 +31,7 @@ from softmax_rnn.attention.spec import (
     Relu,
     RMSNorm,
     RowSum,
+    Score,
 )
 from softmax_rnn.attention.variants import VARIANTS
 
@@ -42,6 +44,8 @@ def can_be_negative(spec: AttentionSpec) -> bool:
     (True, False)
     """
     score = spec.score
+    if isinstance(score, ExpOnRange):
+        return score.power % 2 == 1
     if not isinstance(score, Polynomial):
         return False
     if isinstance(spec.feature_map, (EluPlusOne, Relu)):
@@ -205,10 +209,13 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     return score
 
 
-def needs_wide_state(score: Polynomial) -> bool:
+def needs_wide_state(score: Score) -> bool:
     """Whether sums over features need float64: where orders 0 and 1 are absent, or the degree is high, a weight
-    can be far smaller than the products (|q||k|)^n that make it, and float32 would lose it.
+    can be far smaller than the products (|q||k|)^n that make it, and float32 would lose it. On a range that is too
+    wide all weights of a row are far smaller than those at the range's end.
     """
+    if not isinstance(score, Polynomial):
+        return isinstance(score, ExpOnRange)
     return score.orders[0] >= 2 or score.degree >= 5
 
 

@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention import pointwise
+from softmax_rnn.attention import on_range, pointwise
 from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score, needs_wide_state
 from softmax_rnn.attention.arguments import Shape
+from softmax_rnn.attention.bounds import Bounds, running_bounds
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums, fit_polynomial, largest_norm, widen
 from softmax_rnn.attention.forms.blockwise import blockwise
@@ -21,6 +22,7 @@ from softmax_rnn.attention.forms.parallel import parallel
 from softmax_rnn.attention.forms.recurrent import recurrent_features, recurrent_rows
 from softmax_rnn.attention.plan import Plan, Situation, choose
 from softmax_rnn.attention.pointwise import Rows
+from softmax_rnn.attention.ranged import ExpOnRange
 from softmax_rnn.attention.spec import CumulativeGate, Polynomial
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, pieces, visibility
@@ -50,7 +52,7 @@ def run(call: Call, state: State | None, form: str | None, keep_state: bool) -> 
 def can_run_in_spans(call: Call, form: str | None) -> bool:
     """Whether a long input can go through the state span by span: finite features, nothing kept for a backward."""
     score = fixed_state_score(call.spec, call.shape.key_dim)
-    if score is None or needs_wide_state(score) or call.segment_ids is not None or call.needs_grad:
+    if score is None or needs_wide_state(call.spec.score) or call.segment_ids is not None or call.needs_grad:
         return False
     if call.shape.time <= SPAN:
         return False
@@ -174,9 +176,13 @@ def _contract(
     call: Call, job: Contraction, state: State | None, plan: Plan, keep_state: bool
 ) -> tuple[Sums, State | None]:
     """Run the form; the state after it lacks what only `_Positions` knows."""
-    if fixed_state_score(call.spec, call.shape.key_dim) is None:
-        fitted = fit_polynomial(job, largest_norm(job.k), True) if isinstance(job.score, Polynomial) else job
-        sums = SUMS_FROM_KEYS[plan.form](fitted)
+    score = fixed_state_score(call.spec, call.shape.key_dim)
+    bounds = None
+    if isinstance(job.score, ExpOnRange):
+        before = state.extent if isinstance(state, FixedState) else None
+        bounds = running_bounds(job.score.range, job.q, job.k, job.seen, before)
+    if score is None:
+        sums = SUMS_FROM_KEYS[plan.form](_fit(job, bounds, largest_norm(job.k), sees_keys=True))
         if not keep_state:
             return sums, None
         return sums, GrowingState(UNKNOWN, None, job.k, job.v, job.decay, job.seen.key_mask, *job.rooms)
@@ -185,17 +191,23 @@ def _contract(
     if isinstance(state, FixedState):
         key_norm = torch.maximum(key_norm, state.key_norm.to(key_norm.dtype))
         matrix = state.matrix
-    score = job.score
-    assert isinstance(score, Polynomial)
     through_state = SUMS_FROM_STATE.get(plan.form)
-    if needs_wide_state(score) and (keep_state or through_state):
+    if needs_wide_state(job.score) and (keep_state or through_state):
         job = widen(job)
     if through_state:
-        sums, matrix = through_state(fit_polynomial(job, key_norm, sees_keys=False), matrix)
+        sums, matrix = through_state(_fit(job, bounds, key_norm, sees_keys=False), matrix)
     else:
-        sums = SUMS_FROM_KEYS[plan.form](fit_polynomial(job, key_norm, sees_keys=True))
-        matrix = chunked(fit_polynomial(job, key_norm, sees_keys=False))[1] if keep_state else None
-    return sums, FixedState(UNKNOWN, None, matrix, key_norm) if matrix is not None else None
+        sums = SUMS_FROM_KEYS[plan.form](_fit(job, bounds, key_norm, sees_keys=True))
+        matrix = chunked(_fit(job, bounds, key_norm, sees_keys=False))[1] if keep_state else None
+    extent = None if bounds is None else bounds.extent
+    return sums, FixedState(UNKNOWN, None, matrix, key_norm, extent) if matrix is not None else None
+
+
+def _fit(job: Contraction, bounds: Bounds | None, key_norm: Tensor, sees_keys: bool) -> Contraction:
+    """The contraction with weights inside the number range, each row reduced by its own log_scale where needed."""
+    if bounds is not None:
+        return on_range.for_keys(job, bounds) if sees_keys else on_range.for_state(job, bounds)
+    return fit_polynomial(job, key_norm, sees_keys) if isinstance(job.score, Polynomial) else job
 
 
 def _epilogue(call: Call, sums: Sums, now: _Positions, negative: NegativeRows | None) -> Tensor:

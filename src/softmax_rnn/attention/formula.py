@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
+from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
 from softmax_rnn.attention.spec import (
     AttentionSpec,
     Cosine,
@@ -101,6 +102,13 @@ def _(part: Polynomial, x: str) -> str:
     if part.degree > 4:
         return f"P{part.degree}({x})"
     return " + ".join(f"{part.coefficients[n]:g} ({x})^{n}" for n in part.orders)
+
+
+@score_text.register
+def _(part: ExpOnRange, x: str) -> str:
+    series = "Taylor" if isinstance(part.range, MeanPoint) else "Chebyshev"
+    base = f"{series}{part.degree // part.power}[{part.range.kind.replace('_', ' ')}]"
+    return f"{base}({x})" if part.power == 1 else f"{base}({x}/{part.power})^{part.power}"
 
 
 @singledispatch

@@ -21,6 +21,7 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.forms.blocks import BLOCK
 from softmax_rnn.attention.forms.chunked import CHUNK_NUMBERS, chunk_length
+from softmax_rnn.attention.ranged import ExpOnRange
 from softmax_rnn.attention.scores import DIRECT_TAYLOR_ORDER
 from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum
 from softmax_rnn.errors import InputError, unknown_name
@@ -115,6 +116,8 @@ def _kernel_normalises(spec: AttentionSpec) -> bool:
 def _refuse_chunked(spec: AttentionSpec, situation: Situation) -> str | None:
     if isinstance(spec.score, Exp):
         return "exp has infinitely many orders, so no finite features"
+    if isinstance(spec.score, ExpOnRange) and not spec.score.range.causal_state:
+        return "the true range of a row needs all its keys"
     if spec.score.clamp is not None:
         return "a clamped score is no polynomial, so it has no finite features"
     if fixed_state_score(spec, situation.key_dim) is None:
@@ -131,8 +134,8 @@ def _weight_passes(spec: AttentionSpec) -> float:
     score = spec.score
     cost = PASS if score.clamp is not None else 0.0
     cost += (EXP + 2 * PASS) if spec.forget_gate is not None else 0.0
-    if isinstance(score, Polynomial):
-        slow = score.is_taylor and score.degree > DIRECT_TAYLOR_ORDER
+    if isinstance(score, (Polynomial, ExpOnRange)):
+        slow = isinstance(score, ExpOnRange) or (score.is_taylor and score.degree > DIRECT_TAYLOR_ORDER)
         return cost + 2 * PASS * score.degree * (2 if slow else 1)
     return cost + EXP + 2 * PASS
 
@@ -170,7 +173,7 @@ def _cost_chunked(spec: AttentionSpec, s: Situation) -> float:
     chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
     calls = chunks * (16 + 2 * s.key_dim * max(score.degree - 1, 0)) * CALL
     start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
-    wide = 2.5 if needs_wide_state(score) else 1
+    wide = 2.5 if needs_wide_state(spec.score) else 1
     return (calls + start + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
 

@@ -19,13 +19,13 @@ from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
 from softmax_rnn.attention.spec import (
     AttentionSpec,
     CumulativeGate,
+    Exp,
     L2Norm,
     LayerNorm,
     LearnedLength,
     Length,
     Normaliser,
     OutputNorm,
-    Polynomial,
     RMSNorm,
     RowSum,
 )
@@ -185,7 +185,7 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
         total = total + _reduced(part.eps, output, 1.0)
     if part.minimum is not None:
         total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
-    if isinstance(rows.spec.score, Polynomial) and part.minimum is None:
+    if not isinstance(rows.spec.score, Exp) and part.minimum is None:
         nonpositive.report(rows.spec, total, rows.real, rows.negative_rows, rows.nonpositive)
     if part.detach:
         total = total.detach()

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.spec import Polynomial
+from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.spec import Polynomial, Score
 
 DIRECT_TAYLOR_ORDER = 6
 """Up to this order the direct sum loses less than two digits anywhere (T_6(2.4)/T_6(−2.4) < 100)."""
@@ -40,6 +41,23 @@ def horner_rows(rows: Float[Tensor, "*rows O"], x: Float[Tensor, "*rows T"]) -> 
     for n in range(rows.shape[-1] - 2, -1, -1):
         value.mul_(x).add_(rows[..., n : n + 1])
     return value
+
+
+def clenshaw(rows: Float[Tensor, "*rows O"], t: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
+    """Σ_n rows[…, n] T_n(t): each row of t has coefficients of its own."""
+    later, latest = torch.zeros_like(t), torch.zeros_like(t)
+    for n in range(rows.shape[-1] - 1, 0, -1):
+        later, latest = latest.neg_().addcmul_(t, later, value=2).add_(rows[..., n : n + 1]), later
+    return torch.addcmul(rows[..., :1] - latest, t, later)
+
+
+def derivative_rows(rows: Float[Tensor, "*rows O"]) -> Float[Tensor, "*rows O"]:
+    """The Chebyshev coefficients of the derivative: d_{n−1} = d_{n+1} + 2n c_n, d_0 halved."""
+    found = [torch.zeros_like(rows[..., 0])] * (rows.shape[-1] + 2)
+    for n in range(rows.shape[-1] - 1, 0, -1):
+        found[n - 1] = found[n + 1] + 2 * n * rows[..., n]
+    found[0] = found[0] / 2
+    return torch.stack(found[: max(rows.shape[-1] - 1, 1)], -1)
 
 
 @cache
@@ -96,15 +114,36 @@ def _taylor_far(order: int, x: Tensor) -> Tensor:
     return sign * magnitude * tail
 
 
-def value(score: Polynomial, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """f(x), x not yet cut at the clamp's place; ``rows`` replaces the coefficients row by row."""
+def value(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
+    """f(x), x not yet cut at the clamp's place; ``rows`` replaces the coefficients row by row.
+
+    For exp on a range x is the t of its file, and ``rows`` are Chebyshev coefficients.
+    """
+    if isinstance(score, ExpOnRange):
+        return _base(score, x, rows) ** score.power
+    assert isinstance(score, Polynomial)
     if rows is not None:
         return horner_rows(rows, x)
     return taylor(score.degree, x) if score.is_taylor else horner(score.coefficients, x)
 
 
-def slope(score: Polynomial, x: Tensor, rows: Tensor | None = None) -> Tensor:
+def _base(score: ExpOnRange, t: Tensor, rows: Tensor | None) -> Tensor:
+    """P(t), whose power is the weight."""
+    return taylor(score.degree // score.power, t / score.power) if rows is None else clenshaw(rows, t)
+
+
+def _base_slope(score: ExpOnRange, t: Tensor, rows: Tensor | None) -> Tensor:
+    if rows is None:
+        return taylor(score.degree // score.power - 1, t / score.power) / score.power
+    return clenshaw(derivative_rows(rows), t)
+
+
+def slope(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """f'(x)."""
+    if isinstance(score, ExpOnRange):
+        inner = _base_slope(score, x, rows)
+        return inner if score.power == 1 else score.power * _base(score, x, rows) ** (score.power - 1) * inner
+    assert isinstance(score, Polynomial)
     if rows is not None:
         orders = torch.arange(1, rows.shape[-1], device=rows.device, dtype=rows.dtype)
         return horner_rows(rows[..., 1:] * orders, x) if len(orders) else torch.zeros_like(x)
@@ -116,7 +155,7 @@ def slope(score: Polynomial, x: Tensor, rows: Tensor | None = None) -> Tensor:
 
 class _PolynomialValue(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, score: Polynomial, rows: Tensor | None) -> Tensor:
+    def forward(ctx, x: Tensor, score: Score, rows: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, *(() if rows is None else (rows,)))
         ctx.score = score
         return value(score, x, rows)
@@ -127,7 +166,7 @@ class _PolynomialValue(torch.autograd.Function):
         return grads[0] * slope(ctx.score, x, rows[0] if rows else None), None, None
 
 
-def differentiable_value(score: Polynomial, x: Tensor, rows: Tensor | None = None) -> Tensor:
+def differentiable_value(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
     """f(x) for autograd."""
     out = _PolynomialValue.apply(x, score, rows)
     assert isinstance(out, Tensor)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from enum import Enum, StrEnum
 from functools import cached_property
 from typing import Any, ClassVar
@@ -92,6 +92,11 @@ class Score(Part):
         if self.clamp is not None and not math.isfinite(self.clamp):
             raise InputError(f"clamp: expected a finite number or None, got {self.clamp!r}")
 
+    @property
+    def finite_features(self) -> Polynomial | None:
+        """The polynomial whose features make a state of fixed size; None where there are infinitely many."""
+        return None
+
 
 @dataclass(frozen=True)
 class Exp(Score):
@@ -116,6 +121,11 @@ class Polynomial(Score):
             raise InputError(f"coefficients: expected finite numbers, got {self.coefficients}")
         if self.coefficients[-1] == 0:
             raise InputError("coefficients: the last one must not be 0, it sets the degree")
+
+    @property
+    def finite_features(self) -> Polynomial | None:
+        """Itself; a clamped polynomial is none."""
+        return self if self.clamp is None else None
 
     @property
     def degree(self) -> int:
@@ -364,7 +374,7 @@ class AttentionSpec:
     @property
     def polynomial(self) -> Polynomial | None:
         """The score as a polynomial with finitely many features, or None when it has no fixed-size state."""
-        return self.score if isinstance(self.score, Polynomial) and self.score.clamp is None else None
+        return self.score.finite_features
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: absent parts are None, the others carry their kind."""
@@ -393,9 +403,14 @@ class AttentionSpec:
 def _part_to_dict(part: Part | None) -> dict[str, Any] | None:
     if part is None:
         return None
+    return {"kind": part.kind, **{field.name: _plain(getattr(part, field.name)) for field in fields(part)}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Part):
+        return _part_to_dict(value)
     # A JSON array has no tuple: lists are what a reader of the file gets back.
-    values = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(part).items()}
-    return {"kind": part.kind, **{n: v.value if isinstance(v, Enum) else v for n, v in values.items()}}
+    return list(value) if isinstance(value, tuple) else value.value if isinstance(value, Enum) else value
 
 
 def _part_from_dict(slot: str, values: Any) -> Part | None:
@@ -414,6 +429,8 @@ def _part_from_dict(slot: str, values: Any) -> Part | None:
             raise unknown_name(f"option of {slot} {part.kind}", name, known)
         if isinstance(value, list):
             options[name] = tuple(value)
+        elif name in Part.registry:  # a part of the part
+            options[name] = _part_from_dict(name, value)
     try:
         return part(**options)
     except (TypeError, ValueError) as error:

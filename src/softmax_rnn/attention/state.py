@@ -14,7 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
+from softmax_rnn.attention.bounds import empty_extent
 from softmax_rnn.attention.pointwise import keys_differ_by_head
+from softmax_rnn.attention.ranged import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial
 
 
@@ -107,11 +109,13 @@ class GrowingState(State):
 
 @dataclass(frozen=True)
 class FixedState(State):
-    """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, and the largest |k| so far."""
+    """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, the largest |k| so far, and what a range of scores remembers."""
 
     grows: ClassVar[bool] = False
     matrix: Float[Tensor, "B K F U"]
     key_norm: Float[Tensor, "B K"]
+    extent: Float[Tensor, "B K S"] | None = None
+    """What the range of an exp on a range remembers of the keys."""
 
     def order(self, score: Polynomial, key_dim: int, n: int) -> Float[Tensor, "B K M U"]:
         """H^(n): the rows of the matrix that belong to order n of the score."""
@@ -155,9 +159,12 @@ def init_state(
     score = fixed_state_score(spec, key_dim)
     if score is not None:
         width = value_dim + spec.wants_row_sum
-        kind = torch.float64 if needs_wide_state(score) else wide
+        kind = torch.float64 if needs_wide_state(spec.score) else wide
         matrix = zeros(batch, shared, n_features(score, key_dim), width, kind=kind)
-        return FixedState(lengths, mass, matrix, zeros(batch, shared))
+        extent = empty_extent(spec.score.range, key_dim) if isinstance(spec.score, ExpOnRange) else None
+        if extent is not None:
+            extent = extent.to(lengths.device).expand(batch, shared, -1)
+        return FixedState(lengths, mass, matrix, zeros(batch, shared), extent)
     decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
     # The keys have the heads they were given; only values are gated head by head.
     return GrowingState(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,9 +84,12 @@ def put(settings: dict[str, Any], text: str) -> None:
     *path, last = name.split(".")
     place = settings
     for part in path:
-        inner = place.get(part, {})
+        inner = place.get(part) or {}
         # `data: mqar` is short for `data: {source: mqar}`.
-        place[part] = {"source": inner} if isinstance(inner, str) else dict(inner)
+        inner = {"source": inner} if isinstance(inner, str) and part == "data" else inner
+        if not isinstance(inner, dict):
+            raise InputError(f"--set: {name} cannot be set, {part} is {inner!r}")
+        place[part] = dict(inner)
         place = place[part]
     try:
         place[last] = yaml.safe_load(value)
@@ -98,6 +103,8 @@ def _dry_run(config: Any, as_json: bool) -> None:
     from softmax_rnn.train.processes import this_share
 
     plan = plan_run(config, this_share().processes).values()
+    if this_share().rank != 0:
+        return
     if as_json:
         print_json({"config": config.values(), "plan": plan})
     else:
@@ -110,12 +117,16 @@ def _train(config: Any, output: Path, as_json: bool) -> None:
     from softmax_rnn.report.terminal import print_run
     from softmax_rnn.train.processes import this_share
 
-    outcome = run_training(config, output, quiet=as_json)
-    if this_share().rank != 0:
-        return
-    if outcome.result is None:
-        typer.echo(f"stopped by {outcome.stopped_by} at step {outcome.step}; the same command continues", err=True)
+    # Trackers print where they like; standard output is for the result.
+    with redirect_stdout(sys.stderr):
+        outcome = run_training(config, output, quiet=as_json)
+    first = this_share().rank == 0
+    if outcome.stopped_by is not None:
+        if first:
+            typer.echo(f"stopped by {outcome.stopped_by} at step {outcome.step}; the same command continues", err=True)
         raise typer.Exit(130)
+    if not first or outcome.result is None:
+        return
     if as_json:
         print_json({"folder": str(outcome.folder), "result": outcome.result})
     else:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import PositiveInt, SerializeAsAny
+from pydantic import Field, PositiveInt, SerializeAsAny
 
 from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.tasks.table import TASKS, task_config
@@ -27,8 +27,19 @@ from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.validation import checked
 
-INCIDENTAL = frozenset({"device", "trackers", "keep_checkpoints"})
-"""Settings that may change when a run is continued: the numbers do not depend on them."""
+INCIDENTAL = frozenset(
+    {
+        "device",
+        "fsdp",
+        "accumulate",
+        "recompute",
+        "eval_batch_size",
+        "trackers",
+        "checkpoint_every",
+        "keep_checkpoints",
+    }
+)
+"""Settings that may change when a run is continued, like the number of processes: how it is computed, not what."""
 INCIDENTAL_DATA = frozenset({"workers", "cache"})
 
 
@@ -40,11 +51,11 @@ class RunConfig(TrainSettings):
     """A name of `MODEL_VARIANTS`."""
     size: str = "nano"
     """A name of `SIZES`."""
-    model: dict[str, Any] = {}  # noqa: RUF012
+    model: dict[str, Any] = Field(default_factory=dict)
     """Options of `SoftmaxRNNConfig` that differ from the size's and the variant's."""
     context: PositiveInt = 256
     """Tokens of a row; a synthetic task brings its own length."""
-    data: TextConfig | SerializeAsAny[Task] = TextConfig()
+    data: TextConfig | SerializeAsAny[Task] = Field(default_factory=lambda: checked(TextConfig, {}))
 
     def values(self) -> dict[str, Any]:
         """Plain values, as `resolve` takes them."""
@@ -60,7 +71,7 @@ class RunConfig(TrainSettings):
         return values
 
     def content_hash(self) -> str:
-        """The same for runs that must give the same numbers."""
+        """The same for runs that must give the same numbers, up to rounding."""
         text = json.dumps(self.content(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -74,7 +85,7 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     from softmax_rnn.experiment.network import has_gates, model_config
 
     given = dict(given)
-    name = given.setdefault("recipe", "cpu")
+    name = str(given.setdefault("recipe", "cpu"))
     if name not in RECIPES:
         raise unknown_name("recipe", name, RECIPES)
     recipe = RECIPES[name]
@@ -86,8 +97,8 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
         values["context"] = values["data"].length
     config = checked(RunConfig, values)
     # Unknown variants, sizes and options are found here, before anything is loaded.
-    model_config(config, vocab_size=256)
-    if recipe.clip_gated is not None and "clip" not in given and has_gates(config.variant):
+    shape = model_config(config)
+    if recipe.clip_gated is not None and "clip" not in given and has_gates(shape):
         config = config.model_copy(update={"clip": recipe.clip_gated})
     return config
 
@@ -95,12 +106,14 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
 def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
     if isinstance(given, (TextConfig, Task)):
         return given
+    if given is not None and not isinstance(given, (str, Mapping)):
+        raise InputError(f"data: expected a source, or settings by name, got {given!r}")
     settings = {"source": given} if isinstance(given, str) else dict(given or {})
-    source = settings.get("source", defaults.get("source"))
-    if source in TASKS:
+    source = settings.get("source") or defaults["source"]
+    if isinstance(source, str) and source in TASKS:
         return task_config(source, **{name: value for name, value in settings.items() if name != "source"})
     # Another source than the recipe's keeps what the recipe says about layout and tokens, not the name of its part.
-    if source != defaults.get("source"):
+    if source != defaults["source"]:
         defaults = {name: value for name, value in defaults.items() if name in ("tokenizer", "layout", "test_fraction")}
     return checked(TextConfig, {**defaults, **settings, "source": source}, "setting of data")
 
@@ -120,16 +133,21 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def differences(one: RunConfig, other: RunConfig) -> list[str]:
     """The settings in which two runs differ, as lines."""
-    first, second = _flat(one.content()), _flat(other.content())
+    first, second = flat(one.content()), flat(other.content())
     names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
     return [f"{name}: {first.get(name)!r} → {second.get(name)!r}" for name in names]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names.
+
+    >>> flat({"seed": 0, "data": {"source": "mqar"}})
+    {'seed': 0, 'data.source': 'mqar'}
+    """
+    found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = value
-    return flat
+            found[prefix + name] = value
+    return found

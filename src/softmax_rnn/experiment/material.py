@@ -28,9 +28,11 @@ class Material:
 def load_material(config: RunConfig) -> Material:
     """The data. Every process may call: what is kept on disk is prepared by one of them while the others wait."""
     if isinstance(config.data, Task):
-        sides: list[Any] = [config.data.rows(side, config.seed) for side in ("train", "test")]
-        facts = {rows.side: rows.facts() for rows in sides}
-        return Material(*sides, config.data.vocab_size, None, facts)
+        # Any: pyright does not take a cached property for a property.
+        train: Any = config.data.rows("train", config.seed)
+        test: Any = config.data.rows("test", config.seed)
+        facts = {"train": train.facts(), "test": test.facts()}
+        return Material(train, test, config.data.vocab_size, None, facts)
     from softmax_rnn.data.text import load_text
 
     text = load_text(config.data, context=config.context, seed=config.seed)

@@ -2,44 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers
-from softmax_rnn.attention.spec import AttentionSpec, Exp, RowSum
+from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
-from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.loading import quiet
+from softmax_rnn.model.sizes import Size
 
 if TYPE_CHECKING:
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
     from softmax_rnn.experiment.config import RunConfig
 
+_COUNTS = {field.name for field in fields(Size)} | {"num_key_value_heads", "head_dim"}
 
-def has_gates(variant: str) -> bool:
-    """Whether the variant has learned gates.
 
-    >>> has_gates("softmax"), has_gates("gated_softmax")
+def has_gates(shape: SoftmaxRNNConfig) -> bool:
+    """Whether any layer has learned gates.
+
+    >>> has_gates(build_config("nano", "softmax")), has_gates(build_config("nano", "gated_softmax"))
     (False, True)
     """
-    spec = MODEL_VARIANTS[variant].spec
-    return any(gate is not None for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
+    specs = [spec for spec in shape.specs if spec is not None]
+    return any(gate is not None for spec in specs for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
 
 
-def model_config(config: RunConfig, vocab_size: int) -> SoftmaxRNNConfig:
-    """The configuration of the run's model."""
-    options: dict[str, Any] = {"vocab_size": vocab_size, "max_position_embeddings": max(config.context, 1)}
-    return build_config(config.size, config.variant, **{**options, **config.model})
+def model_config(config: RunConfig, vocab_size: int | None = None) -> SoftmaxRNNConfig:
+    """The configuration of the run's model. Before the data's ``vocab_size`` is known, all else is right."""
+    needed = {"max_position_embeddings": config.context} | ({"vocab_size": vocab_size} if vocab_size else {})
+    for name, given in config.model.items():
+        least = needed.get(name, 1 if name in _COUNTS else given)
+        if isinstance(given, int) and given < least:
+            raise InputError(f"model.{name}: expected {least} or more, got {given}")
+    try:
+        shape = build_config(config.size, config.variant, **{"vocab_size": 256, **needed, **config.model})
+        if config.model:
+            with torch.device("meta"):
+                SoftmaxRNNForCausalLM(shape)
+    except InputError:
+        raise
+    except (ValueError, TypeError, ArithmeticError, RuntimeError, StrictDataclassError) as error:
+        raise InputError(f"model: {_reason(error)}") from error
+    return shape
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return " ".join(str(error).split())
 
 
 def build_network(config: RunConfig, vocab_size: int) -> SoftmaxRNNForCausalLM:
     """The model with the weights of the run's seed."""
+    shape = model_config(config, vocab_size)
     torch.manual_seed(config.seed)
-    return SoftmaxRNNForCausalLM(model_config(config, vocab_size))
+    return SoftmaxRNNForCausalLM(shape)
 
 
 def save_network(
@@ -57,6 +82,7 @@ def save_network(
 def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
     """The bytes that decoding carries after so many tokens, in float32, over all layers and heads."""
     assert config.head_dim is not None
+    assert config.num_key_value_heads is not None
     numbers = 0
     for spec in config.specs:
         if spec is None:
@@ -76,19 +102,25 @@ def suspicion(network: nn.Module, module: str | None) -> str:
 
 
 def suspects(spec: AttentionSpec) -> list[str]:
-    """Parts of a spec that can leave the range of floating point.
+    """Parts of a spec that can leave the range of floating point, or have gradients that can.
 
-    >>> suspects(MODEL_VARIANTS["taylor_3"].spec)
+    >>> suspects(build_config("nano", "taylor_3").spec)
     ['the row sum, which can be 0 or negative']
-    >>> suspects(MODEL_VARIANTS["softmax"].spec)
+    >>> suspects(build_config("nano", "softmax").spec)
     []
     """
     found = []
-    if isinstance(spec.normaliser, RowSum) and can_be_negative(spec):
-        found.append("the row sum, which can be 0 or negative")
-    if isinstance(spec.score, Exp) and not isinstance(spec.normaliser, RowSum):
-        if spec.output_norm is None and spec.score.clamp is None:
-            found.append("exp of the scores, which nothing divides or clamps")
-    elif not isinstance(spec.score, Exp) and spec.normaliser is None and spec.output_norm is None:
+    if isinstance(spec.normaliser, RowSum):
+        if can_be_negative(spec):
+            found.append("the row sum, which can be 0 or negative")
+        elif isinstance(spec.score, Polynomial) and not spec.score.coefficients[0]:
+            found.append("the row sum, which can be near 0")
+    elif isinstance(spec.normaliser, CumulativeGate) and spec.normaliser.minimum is None:
+        found.append("the cumulative gate, which can be near 0")
+    elif isinstance(spec.score, Exp) and spec.score.clamp is None and spec.output_norm is None:
+        found.append("exp of the scores, which nothing divides or clamps")
+    elif spec.normaliser is None and spec.output_norm is None:
         found.append("the sum of the weights, which grows with the length")
+    if spec.output_norm is not None:
+        found.append("the output norm, which is steep where the sum is near 0")
     return found

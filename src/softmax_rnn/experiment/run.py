@@ -10,17 +10,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
+from softmax_rnn.experiment.config import RunConfig, differences, flat, read_config, resolve
 from softmax_rnn.experiment.material import Material, load_material
 from softmax_rnn.experiment.network import build_network, save_network, suspicion
-from softmax_rnn.report.files import write_whole
-from softmax_rnn.train.engine import Job
+from softmax_rnn.train.checkpoint import Writer
 from softmax_rnn.train.folder import RunFolder
-from softmax_rnn.train.processes import this_share, wait_for_all
+from softmax_rnn.train.job import Job
+from softmax_rnn.train.processes import this_share
 from softmax_rnn.train.run import Outcome, process_group, run_job
+from softmax_rnn.train.trackers import check_trackers
 
 
 def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) -> Outcome:
@@ -28,26 +31,25 @@ def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) 
     folder = RunFolder(Path(output))
     check_folder(config, folder)
     config.rows_of_process(this_share().processes)
+    check_trackers(config.trackers)
     finished = folder.result()
     if finished is not None:
         return Outcome(folder.path, finished["step"], None, finished)
+    # Before the processes are joined: none then waits for an answer while another prepares the data.
+    material = load_material(config)
+    check_data(material.facts, folder)
     with process_group(config):
-        material = load_material(config)
-        if this_share().rank == 0:
-            write_whole(folder.config, lambda path: path.write_text(config.to_yaml(), encoding="utf-8"))
-        wait_for_all()
         return _run(config, material, folder, quiet)
 
 
 def _run(config: RunConfig, material: Material, folder: RunFolder, quiet: bool) -> Outcome:
     network = build_network(config, material.vocab_size)
-    parameters = sum(weight.numel() for weight in network.parameters())
     facts = {
         "config_hash": config.content_hash(),
         "variant": config.variant,
         "size": config.size,
         "seed": config.seed,
-        "parameters": parameters,
+        "parameters": sum(weight.numel() for weight in network.parameters()),
         "data": material.facts,
     }
     job = Job(
@@ -59,9 +61,31 @@ def _run(config: RunConfig, material: Material, folder: RunFolder, quiet: bool) 
         folder=folder,
         diagnose=suspicion,
     )
+    records: dict[str, Writer] = {
+        folder.config.name: lambda path: path.write_text(config.to_yaml(), encoding="utf-8"),
+        folder.data.name: lambda path: path.write_text(json.dumps(material.facts, indent=2), encoding="utf-8"),
+    }
     return run_job(
-        job, lambda weights, path: save_network(network, weights, material.tokenizer, path), facts=facts, quiet=quiet
+        job,
+        lambda weights, path: save_network(network, weights, material.tokenizer, path),
+        records=records,
+        facts=facts,
+        quiet=quiet,
     )
+
+
+def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
+    """Refuse to continue a run on data that has changed."""
+    if not folder.data.exists():
+        return
+    before, now = flat(json.loads(folder.data.read_text(encoding="utf-8"))), flat(facts)
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    if changed:
+        name = changed[0]
+        raise InputError(
+            f"data: it has changed since the run in {folder.path} began"
+            f" ({name}: {before.get(name)!r} → {now.get(name)!r}); take another folder"
+        )
 
 
 def check_folder(config: RunConfig, folder: RunFolder) -> None:

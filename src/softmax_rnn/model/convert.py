@@ -7,8 +7,10 @@ soft-capped scores, sinks, is refused by name. Parameters that the spec adds sta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +26,8 @@ from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
 
 SpecLike = str | AttentionSpec | dict[str, Any]
+SpecsLike = SpecLike | Sequence[SpecLike] | Path
+"""One for all layers, a list with one a layer, or a JSON file with such a list under ``specs``: an advisor's result."""
 
 WITH_LLAMA_BLOCKS: tuple[type[PreTrainedModel], ...] = (
     LlamaForCausalLM,
@@ -34,9 +38,9 @@ WITH_LLAMA_BLOCKS: tuple[type[PreTrainedModel], ...] = (
 
 
 def convert(
-    model: PreTrainedModel, spec: SpecLike | Sequence[SpecLike], *, forget_bias: float = FORGET_BIAS
+    model: PreTrainedModel, spec: SpecsLike, *, forget_bias: float = FORGET_BIAS
 ) -> SoftmaxRNNForCausalLM | ForeignModel:
-    """The model with this attention in all layers, or with a list of them, one a layer.
+    """The model with this attention in all layers, or with a list of them, one a layer, or with those of a file.
 
     The weights are taken over, not copied: go on with the model that comes back, not with the one that was given.
 
@@ -65,7 +69,26 @@ def specs_of(model: PreTrainedModel) -> tuple[AttentionSpec | None, ...]:
     raise InputError(f"model: {type(model).__name__} has no specs, convert it first")
 
 
-def _specs(spec: SpecLike | Sequence[SpecLike], layers: int) -> tuple[AttentionSpec, ...]:
+def read_specs(path: Path) -> list[AttentionSpec]:
+    """The specs of a JSON file: its ``specs``, those of its ``advice``, or the list that it is."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"spec: {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"spec: {path} is no JSON file: {error}") from error
+    if isinstance(values, dict) and isinstance(values.get("advice"), dict):
+        values = values["advice"]
+    if isinstance(values, dict):
+        values = values.get("specs")
+    if not isinstance(values, list):
+        raise InputError(f"spec: {path} has no list of specs, expected one a layer under 'specs'")
+    return [as_spec(one) for one in values]
+
+
+def _specs(spec: SpecsLike, layers: int) -> tuple[AttentionSpec, ...]:
+    if isinstance(spec, Path):
+        spec = read_specs(spec)
     if isinstance(spec, (str, AttentionSpec, dict)) or not isinstance(spec, Sequence):
         return (as_spec(spec),) * layers
     if len(spec) != layers:

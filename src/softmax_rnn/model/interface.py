@@ -29,8 +29,10 @@ from torch import Tensor
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
+from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.features import feature_map
+from softmax_rnn.attention.ranged import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
 from softmax_rnn.attention.variants import VARIANTS
@@ -144,7 +146,10 @@ def attend_at_end(
     if spec.feature_map is not None:
         keys = feature_map(spec.feature_map, keys)
     state = GrowingState(lengths, None, keys, v[:, :, :past].to(keys.dtype), None, before)
-    if spec.polynomial is not None:
+    if isinstance(spec.score, ExpOnRange):
+        if fixed_state_score(spec, q.shape[-1]) is not None:
+            raise InputError("score: this polynomial on a range has a state of fixed size; decode after convert()")
+    elif spec.polynomial is not None:
         spec = _that_keeps_keys(spec, q, k)
     after = None if key_mask is None else key_mask[:, past:]
     return extend(spec, q, k[:, :, past:], v[:, :, past:], state, key_mask=after)[0]

@@ -148,7 +148,7 @@ def conversion_report(
     rows = []
     for variant in variants:
         loaded = convert(loaded, variant)
-        after, non_positive = _counting(loaded, ids, context)
+        after, non_positive = counted_perplexity(loaded, ids, context)
         row = _row(variant, before, after, non_positive)
         rows.append(row)
         if progress:
@@ -170,7 +170,10 @@ def _row(variant: str | AttentionSpec, before: Perplexity, after: Perplexity, no
     )
 
 
-def _counting(model: PreTrainedModel, ids: Sequence[int], context: int) -> tuple[Perplexity, int]:
+def counted_perplexity(
+    model: PreTrainedModel, ids: Tensor | Sequence[int], context: int = 512
+) -> tuple[Perplexity, int]:
+    """`perplexity`, and how many row sums were not positive; rows with negative weights are not warned of."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", NonPositiveWarning)
         found = perplexity(model, ids, context)

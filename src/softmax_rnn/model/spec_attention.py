@@ -55,20 +55,32 @@ class SpecAttention(nn.Module):
         past_key_values: SpecCache | None = None,
     ) -> Float[Tensor, "B T hidden"]:
         """Attention over the new positions, and over those of the cache."""
-        flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
-        if self.conv is not None:
-            flat = self._convolve(self.conv, flat, key_mask, segment_ids, past_key_values)
-        q, k, v = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in flat)
-        if self.use_rope:
-            assert position_embeddings is not None
-            q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
-            v = v.to(q.dtype)  # under autocast the rotation is float32, as the core's sums are
+        q, k, v = self.project(hidden, position_embeddings, key_mask, segment_ids, past_key_values)
         tensors: dict[str, Any] = self.parts(hidden)
         if past_key_values is None:
             output = attend(self.spec, q, k, v, key_mask=key_mask, segment_ids=segment_ids, **tensors)
         else:
             output = past_key_values.extend(self.layer_idx, q, k, v, key_mask=key_mask, **tensors)
         return self.o_proj(output.transpose(1, 2).flatten(2))
+
+    def project(
+        self,
+        hidden: Float[Tensor, "B T hidden"],
+        position_embeddings: tuple[Tensor, Tensor] | None,
+        key_mask: Bool[Tensor, "B T"] | None = None,
+        segment_ids: Int[Tensor, "B T"] | None = None,
+        cache: SpecCache | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as the core gets them, (B, heads, T, D)."""
+        flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
+        if self.conv is not None:
+            flat = self._convolve(self.conv, flat, key_mask, segment_ids, cache)
+        q, k, v = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in flat)
+        if self.use_rope:
+            assert position_embeddings is not None
+            q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+            v = v.to(q.dtype)  # under autocast the rotation is float32, as the core's sums are
+        return q, k, v
 
     def _convolve(
         self,

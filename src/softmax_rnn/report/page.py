@@ -80,8 +80,11 @@ def _figure(chart: Any) -> Any:
 
     spec = chart.to_dict()
     if spec.get("width") == "container":
-        spec["width"] = theme.FIGURE_WIDTH
-    spec["config"] = theme.vega_config(theme.in_file) | spec.get("config", {}) | {"background": "#ffffff"}
+        spec["width"] = max(theme.FIGURE_WIDTH, spec.get("usermeta", {}).get("min_width", 0))
+    config = theme.vega_config(theme.in_file) | {"background": "#ffffff"}
+    for part, own in spec.get("config", {}).items():
+        config[part] = {**config.get(part, {}), **own} if isinstance(own, dict) else own
+    spec["config"] = config
     return alt.Chart.from_dict(spec)
 
 

@@ -1,8 +1,8 @@
 """Charts from records, in the look of the pages: lines, panels of lines, dots with intervals, heat maps.
 
 A series has a colour and a shape, or a dash where points are many, so that no reader needs the colour: nine colours,
-then the same colours with other shapes and dashes. A number that an axis cannot show (not finite, or not positive on a logarithmic axis) leaves
-a gap.
+then the same colours with other shapes and dashes. A number that an axis cannot show (not finite, or not positive on a
+logarithmic axis) leaves a gap.
 
 >>> rows = [{"step": s, "loss": 3 / s, "variant": "softmax"} for s in (1, 2, 3)]
 >>> chart = line_chart(rows, x="step", y=Axis("loss", "test loss, nats", log=True), series="variant")
@@ -12,12 +12,15 @@ a gap.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any, Literal
 
 import altair as alt
 
+from softmax_rnn.errors import InputError
+from softmax_rnn.report.cells import NOTHING
 from softmax_rnn.report.chart_data import Axis, Records, axis, names, one_line, values
 from softmax_rnn.report.theme import COLOURS, FIGURE_WIDTH
 
@@ -64,11 +67,12 @@ def panel_chart(
     width: int = 220,
     height: int = 180,
 ) -> Chart:
-    """The lines of :func:`line_chart` in panels side by side, one a value of ``panel``; they do not zoom."""
+    """The lines of :func:`line_chart` in panels, one a value of ``panel``, at most ``columns`` abreast; no zoom."""
     lines = alt.layer(*_lines(rows, axis(x), axis(y), series, low, high, panel)).properties(width=width, height=height)
+    across = balanced(len(names(rows, panel)), columns)
     by_place = alt.EncodingSortField("place", op="min")
-    panels = lines.facet(facet=alt.Facet("panel:N", title=None, sort=by_place), columns=columns)
-    panels = panels.add_params(_page_width(columns * (width + 30)))
+    panels = lines.facet(facet=alt.Facet("panel:N", title=None, sort=by_place), columns=across)
+    panels = panels.add_params(_page_width(across * (width + 30)))
     return panels if same_scale else panels.resolve_scale(x="independent", y="independent")
 
 
@@ -96,7 +100,7 @@ def interval_chart(
         shape = {"shape": channels["shape"]}
     titles = {"name": name, "series": series, "x": across.label, "low": low, "high": high}
     bars = alt.Chart(data).mark_rule(strokeWidth=2, aria=False)
-    dots = alt.Chart(data).mark_point(filled=True, opacity=1, size=80, aria=False)
+    dots = alt.Chart(data).mark_point(filled=True, opacity=1, size=65, aria=False)
     layers = [
         bars.encode(x=_position(alt.X, "low", across), x2="high:Q", **looks),
         dots.encode(x=_position(alt.X, "x", across), tooltip=_tooltip(titles), **looks, **shape),
@@ -122,8 +126,10 @@ def heat_map(
     cells = values(rows, {"value": shade}, {"x": across.column, "y": down.column})
     columns, lines = names(rows, across.column), names(rows, down.column)
     base = alt.Chart(alt.Data(values=cells)).encode(
-        x=alt.X("x:N", title=across.label, scale=alt.Scale(domain=columns), axis=alt.Axis(labelAngle=0)),
-        y=alt.Y("y:N", title=down.label, scale=alt.Scale(domain=lines)),
+        x=alt.X(
+            "x:N", title=across.label, scale=alt.Scale(domain=columns), axis=alt.Axis(labelAngle=0, labelOverlap=True)
+        ),
+        y=alt.Y("y:N", title=down.label, scale=alt.Scale(domain=lines), axis=alt.Axis(labelOverlap=True)),
     )
     scale = alt.Scale(scheme="viridis", type="log" if shade.log else "linear")
     legend = alt.Legend(title=shade.label, gradientLength=200, direction="horizontal", titleLimit=320)
@@ -141,6 +147,8 @@ def _lines(
     rows: Records, x: Axis, y: Axis, series: str, low: str | None, high: str | None, panel: str | None = None
 ) -> list[alt.Chart]:
     """Layers: a band where there is one, lines, a rule and points under the pointer."""
+    if (low is None) != (high is None):
+        raise InputError(f"low and high of a chart: expected both or neither, got {low!r} and {high!r}")
     ends = {"low": low and replace(y, column=low), "high": high and replace(y, column=high)}
     numbers = {"x": x, "y": y} | {key: end for key, end in ends.items() if isinstance(end, Axis)}
     data = values(rows, numbers, {"series": series, "panel": panel})
@@ -154,11 +162,14 @@ def _lines(
     near = alt.selection_point(
         name="near", fields=["x"], nearest=True, on="pointermove", clear="pointerout", empty=False
     )
-    base = alt.Chart(alt.Data(values=data)).encode(x=_position(alt.X, "x", x, grid=False))
+    whole = all(row["x"] is None or float(row["x"]).is_integer() for row in data)
+    bottom = alt.Axis(grid=False, tickMinStep=1) if whole else alt.Axis(grid=False)
+    base = alt.Chart(alt.Data(values=data)).encode(x=_position(alt.X, "x", x, axis=bottom))
     line = base.mark_line(aria=False, clip=True).encode(
         y=_position(alt.Y, "y", y), opacity=_either(chosen, 1, 0.1), **(colour if few else looks)
     )
-    rule = base.mark_rule(aria=False).encode(opacity=_either(near, 0.35, 0))
+    places = base.transform_aggregate(count="count()", groupby=["x", "panel"] if panel else ["x"])
+    rule = places.mark_rule(aria=False).encode(opacity=_either(near, 0.5, 0))
     titles = {"series": series, "x": x.label, "y": y.label, "low": low, "high": high}
     points = base.mark_point(filled=True, size=55, aria=False, clip=True).encode(
         y=_position(alt.Y, "y", y),
@@ -175,10 +186,19 @@ def _lines(
     return layers
 
 
-def _position(channel: Any, field: str, one: Axis, grid: bool = True) -> Any:
+def balanced(count: int, most: int) -> int:
+    """Panels abreast: as many as allowed, but rows of nearly the same length.
+
+    >>> balanced(4, 3), balanced(5, 3), balanced(2, 3)
+    (2, 3, 2)
+    """
+    return math.ceil(count / math.ceil(count / most))
+
+
+def _position(channel: Any, field: str, one: Axis, **options: Any) -> Any:
     """A position on an axis with room for marks at its ends; linear ones need not begin at 0."""
     scale = alt.Scale(type="log", nice=False, padding=8) if one.log else alt.Scale(zero=False, nice=False, padding=8)
-    return channel(f"{field}:Q", title=one.label, scale=scale, axis=alt.Axis(grid=grid))
+    return channel(f"{field}:Q", title=one.label, scale=scale, **options)
 
 
 def _page_width(width: int = FIGURE_WIDTH) -> alt.Parameter:
@@ -216,12 +236,23 @@ def _written(base: alt.Chart, shades: list[float | None], log: bool, text_format
     return base.mark_text(fontSize=11, aria=False).encode(text=alt.Text("value:Q", format=text_format), color=ink)
 
 
-def _tooltip(titles: dict[str, str | None], texts: tuple[str, ...] = ("name", "series")) -> list[alt.Tooltip]:
-    def line(key: str, title: str) -> alt.Tooltip:
-        # Vega-Lite writes these titles into an expression and escapes quotes there, but no backslash.
-        safe = one_line(title).replace("\\", "⧵")
-        return (
-            alt.Tooltip(f"{key}:N", title=safe) if key in texts else alt.Tooltip(f"{key}:Q", title=safe, format=".5~g")
-        )
+def _tooltip(titles: dict[str, str | None], texts: tuple[str, ...] = ("name", "series")) -> alt.TooltipValue:
+    """Titles and values under the pointer, as an expression in which every title is quoted.
 
-    return [line(key, title) for key, title in titles.items() if title is not None]
+    Vega-Lite's own tooltips quote no backslash, and lose texts where the nearest point is sought.
+    """
+
+    def line(key: str, title: str) -> str:
+        value = f"(datum.datum || datum)[{json.dumps(key)}]"
+        number = f"(isValid({value}) ? format({value}, '.5~g') : '{NOTHING}')"
+        return f"{json.dumps(title)}: {value if key in texts else number}"
+
+    # A title that comes twice is refused by Vega's parser: a space at its end tells the second from the first.
+    lines: dict[str, str] = {}
+    for key, title in titles.items():
+        if title is not None:
+            own = one_line(title)
+            while own in lines:
+                own += " "
+            lines[own] = line(key, own)
+    return alt.TooltipValue(alt.ExprRef(f"{{{', '.join(lines.values())}}}"))

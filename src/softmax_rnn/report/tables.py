@@ -15,8 +15,6 @@ Demo & caption
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -49,11 +47,8 @@ _LATEX = {
 
 def table_csv(table: TableBlock) -> str:
     """Numbers in full; text that a spreadsheet would run as a formula is made harmless."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([in_csv(head.title) for head in table.heads])
-    writer.writerows([in_csv(value) for value in row] for row in table.rows)
-    return text.getvalue()
+    lines = [[head.title for head in table.heads], *table.rows]
+    return "".join(",".join(_quoted(in_csv(value)) for value in line) + "\n" for line in lines)
 
 
 def table_markdown(table: TableBlock) -> str:
@@ -131,6 +126,11 @@ def _empty(value: Value) -> bool:
 
 def _write(path: Path, text: str) -> Path:
     return write_whole(path, lambda temporary: temporary.write_bytes(text.encode("utf-8", "replace")))
+
+
+def _quoted(text: str) -> str:
+    # Python's writer leaves a lone carriage return bare when lines end in "\n".
+    return '"' + text.replace('"', '""') + '"' if re.search(r'[",\r\n]', text) else text
 
 
 def _one_line(text: str) -> str:

@@ -5,7 +5,7 @@
 Runs of a seed share the order of their data, so their difference varies less than either of them.
 
 >>> interval([1.0, 2.0, 3.0])
-Interval(mean=2.0, half=2.484, n=3)
+Interval(mean=2, half=2.484, n=3)
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class StudyRun:
         return found | {"terms": self._terms}
 
     def carry_out(self, runner: Runner | None = None, watch: Watch = lambda event: None) -> dict[str, Any]:
-        """Run what is left; ``results.json`` is written anew after every run."""
+        """Run what is left; ``results.json`` is written at the start and after every run."""
 
         def note(event: Event) -> None:
             with self._lock:
@@ -50,6 +50,7 @@ class StudyRun:
                 watch(event)
 
         left = self.left
+        self.write()
         if left:
             (runner or LocalRunner())(left, note)
         if self.study.terms is not None:

@@ -125,8 +125,8 @@ def server(folder: Path, port: int) -> ThreadingHTTPServer:
 
     try:
         return ThreadingHTTPServer((ADDRESS, port), Answers)
-    except (OSError, OverflowError) as error:
-        raise InputError(f"port: {port} cannot be used ({error}); take another with --port") from error
+    except OSError as error:
+        raise InputError(f"port: {port} cannot be used ({error.strerror}); take another with --port") from error
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:

@@ -94,6 +94,8 @@ class Published(_Part):
 
     source: str
     what: str
+    variant: str | None = None
+    """Our name for it, where we have it."""
     value: float
     unit: str = ""
 

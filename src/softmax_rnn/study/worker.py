@@ -17,7 +17,9 @@ def work(order: dict[str, Any]) -> dict[str, Any]:
     """Train one run; what goes wrong is an answer, not an end."""
     from softmax_rnn.experiment.config import resolve
     from softmax_rnn.experiment.run import run_training
+    from softmax_rnn.machine import forget_peak
 
+    forget_peak()
     try:
         outcome = run_training(resolve(order["config"]), Path(order["output"]), quiet=True)
     except Exception as error:  # the study goes on with its other runs

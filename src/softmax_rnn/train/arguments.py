@@ -10,6 +10,7 @@ from transformers import TrainingArguments
 
 from softmax_rnn.train.schedule import factor
 from softmax_rnn.train.settings import TrainSettings
+from softmax_rnn.train.trackers import PROJECT
 
 
 def on_cpu(settings: TrainSettings) -> bool:
@@ -20,7 +21,6 @@ def on_cpu(settings: TrainSettings) -> bool:
 def training_arguments(settings: TrainSettings, output: Path, name: str, processes: int) -> TrainingArguments:
     """The Trainer's arguments. Saving, evaluating and the order of data are our own, so they are switched off here."""
     cpu = on_cpu(settings)
-    options = {"trackio_static_space_id": False} if "trackio" in settings.trackers else {}
     return TrainingArguments(
         output_dir=str(output),
         run_name=name,
@@ -43,7 +43,8 @@ def training_arguments(settings: TrainSettings, output: Path, name: str, process
         remove_unused_columns=False,
         disable_tqdm=True,
         log_level="error",
-        **options,
+        project=PROJECT,
+        trackio_static_space_id=False,
     )
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from pathlib import Path
 
 MANIFEST = "manifest.json"
 _PREFIX = "step-"
+# A dot, the name, the process, the ending: how files and folders are called while they are written.
+_TEMPORARY = re.compile(r"\..+\.\d+(\.\w+)?")
 Writer = Callable[[Path], object]
 
 
@@ -69,6 +72,17 @@ def latest_checkpoint(folder: Path, report: Callable[[str], None] = lambda messa
             return Checkpoint(int(path.name.removeprefix(_PREFIX)), path)
         report(f"checkpoint {path} is damaged ({problem}) and is skipped")
     return None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process was writing; to be called by the only process that writes here."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if not _TEMPORARY.fullmatch(path.name):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def damage(path: Path) -> str | None:

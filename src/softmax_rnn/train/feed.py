@@ -3,6 +3,7 @@
 A step takes B rows in a fixed order. With w processes and a parts of accumulation, part m of process r computes the
 b = B/(w·a) rows from (m·w + r)·b on. Which rows make a step depends on neither w nor a.
 
+>>> import numpy as np
 >>> rows = [{"input_ids": np.array([i]), "targets": np.array([i])} for i in range(6)]
 >>> feed = Feed(rows, TrainSettings(batch_size=4), Share(rank=1, processes=2), first_step=0)
 >>> next(iter(feed))["input_ids"].shape

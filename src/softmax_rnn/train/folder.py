@@ -1,6 +1,7 @@
 """The folder of a run: what was asked, where it ran, what was measured, its checkpoints and the final model.
 
     config.yaml         the resolved settings
+    data.json           what the data is, with its content hash
     environment.json    versions, git revision, machine
     metrics.jsonl       one line a measurement, in the order of steps
     checkpoints/        complete ones only
@@ -31,6 +32,7 @@ from typing import Any
 from softmax_rnn.errors import InputError
 from softmax_rnn.machine import describe
 from softmax_rnn.report.files import finite, write_json, write_whole
+from softmax_rnn.train.checkpoint import remove_leftovers
 
 _PACKAGES = ("transformers", "accelerate", "datasets", "tokenizers", "safetensors", "numpy")
 
@@ -47,6 +49,11 @@ class RunFolder:
         return self.path / "config.yaml"
 
     @property
+    def data(self) -> Path:
+        """What the data is."""
+        return self.path / "data.json"
+
+    @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
         return self.path / "checkpoints"
@@ -59,12 +66,18 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """For one run at a time. The system lets go of the lock when the process ends, in whatever way."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"output: {self.path} cannot be written: {error.strerror}") from error
+        with file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise InputError(f"output: another process is training in {self.path}") from None
+            remove_leftovers(self.path)
+            remove_leftovers(self.checkpoints)
             yield
 
     def add_metrics(self, values: dict[str, Any]) -> None:

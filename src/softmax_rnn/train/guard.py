@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from softmax_rnn.errors import RunError
 
+Batch = dict[str, Tensor]
 Diagnosis = Callable[[nn.Module, str | None], str]
 """From the network and the name of the first module with a bad output, a sentence about the likely cause."""
 
@@ -19,16 +20,19 @@ class NonFiniteError(RunError):
     """The loss or the gradient is not finite, and the settings say stop."""
 
 
-def batch_hash(batch: dict[str, Tensor]) -> str:
-    """A short name for the content of a batch.
+def batch_hash(parts: Sequence[Batch]) -> str:
+    """A short name for the tokens of a batch, which may come in parts.
 
-    >>> batch_hash({"input_ids": torch.tensor([[1, 2]])}) == batch_hash({"input_ids": torch.tensor([[1, 2]])})
+    >>> batch_hash([{"input_ids": torch.tensor([[1, 2]])}]) == batch_hash([{"input_ids": torch.tensor([[1, 2]])}])
     True
     """
-    return hashlib.sha256(batch["input_ids"].cpu().numpy().tobytes()).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part["input_ids"].cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
-def first_bad_module(network: nn.Module, batch: dict[str, Tensor]) -> str | None:
+def first_bad_module(network: nn.Module, parts: Sequence[Batch]) -> str | None:
     """The first module, in the order of computation, whose output is not finite; None when all are.
 
     >>> class Network(nn.Module):
@@ -37,7 +41,7 @@ def first_bad_module(network: nn.Module, batch: dict[str, Tensor]) -> str | None
     ...         self.first, self.second = nn.Identity(), nn.Identity()
     ...     def forward(self, input_ids):
     ...         return self.second(torch.log(self.first(input_ids) - 1.0))
-    >>> first_bad_module(Network(), {"input_ids": torch.ones(2)})
+    >>> first_bad_module(Network(), [{"input_ids": torch.ones(2)}])
     'second'
     """
     bad: list[str] = []
@@ -53,16 +57,18 @@ def first_bad_module(network: nn.Module, batch: dict[str, Tensor]) -> str | None
     handles = [module.register_forward_hook(hook(name)) for name, module in network.named_modules() if name]
     try:
         with torch.no_grad():
-            network(**{name: x for name, x in batch.items() if name != "targets"})
+            # All parts, whatever the first ones show: the processes of a sharded network must call it in step.
+            for part in parts:
+                network(**{name: x for name, x in part.items() if name != "targets"})
     finally:
         for handle in handles:
             handle.remove()
     return bad[0] if bad else None
 
 
-def message(step: int, loss: float, norm: float, batch: dict[str, Tensor], cause: str) -> str:
+def message(step: int, loss: float, norm: float, parts: Sequence[Batch], cause: str) -> str:
     """One line for people."""
     return (
-        f"step {step}: loss {loss:g}, gradient norm {norm:g} on batch {batch_hash(batch)}; {cause};"
+        f"step {step}: loss {loss:g}, gradient norm {norm:g} on batch {batch_hash(parts)}; {cause};"
         " nonfinite: skip leaves such steps out"
     )

@@ -51,24 +51,31 @@ def gathered(values: Tensor) -> list[Tensor]:
     return parts
 
 
+def first_process(flag: bool, device: torch.device | str = "cpu") -> int | None:
+    """The lowest rank that says yes; None when none does. All get the same answer.
+
+    >>> first_process(True), first_process(False)
+    (0, None)
+    """
+    flags = torch.cat(gathered(torch.tensor([int(flag)], device=device))).tolist()
+    return flags.index(1) if 1 in flags else None
+
+
 def wait_for_all() -> None:
     """Return when every process has come here."""
     if _many():
         dist.barrier()
 
 
-def shard(model: nn.Module) -> nn.Module:
-    """The model with its weights spread over the processes (FSDP2): each block a unit, the rest one more.
+def shard(network: nn.Module) -> None:
+    """Spread the weights of a network over the processes (FSDP2): each block a unit, the rest one more.
 
-    What may not be split is what the model's ``_no_split_modules`` names; a model without it is one unit.
+    What may not be split is what the network's ``_no_split_modules`` names; without it the network is one unit.
     """
     from torch.distributed.fsdp import fully_shard
 
-    blocks = set(getattr(model, "_no_split_modules", None) or ())
-    for module in model.modules():
+    blocks = set(getattr(network, "_no_split_modules", None) or ())
+    for module in network.modules():
         if type(module).__name__ in blocks:
             fully_shard(module)
-    fully_shard(model)
-    # transformers' Trainer then leaves placement and gradients to the model.
-    model.is_distributed_loading_by_transformers = True  # pyright: ignore[reportArgumentType, reportAttributeAccessIssue]
-    return model
+    fully_shard(network)

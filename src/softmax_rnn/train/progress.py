@@ -51,7 +51,7 @@ class TrainProgress:
         elif not self._quiet:
             self.say(f"{self._title} {values['step']}/{self._steps} {self._said}")
 
-    def say(self, message: str) -> None:
-        """A line of its own."""
-        if not self._quiet:
+    def say(self, message: str, *, always: bool = False) -> None:
+        """A line of its own; ``always``: also where all else is quiet."""
+        if always or not self._quiet:
             ERR.print(message, markup=False, highlight=False, soft_wrap=True)

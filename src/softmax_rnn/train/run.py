@@ -6,7 +6,7 @@ and order of data, bit for bit, on the CPU with the same number of processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,18 @@ import torch.distributed as dist
 from torch import Tensor
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.files import write_folder
+from softmax_rnn.report.files import write_folder, write_whole
 from softmax_rnn.train import snapshot
 from softmax_rnn.train.arguments import on_cpu
-from softmax_rnn.train.checkpoint import Checkpoint, latest_checkpoint
-from softmax_rnn.train.engine import Engine, Job
+from softmax_rnn.train.checkpoint import Checkpoint, Writer, latest_checkpoint
+from softmax_rnn.train.disk import DiskError, disk_errors
+from softmax_rnn.train.engine import Engine
+from softmax_rnn.train.job import Job
 from softmax_rnn.train.processes import shard, this_share, wait_for_all
 from softmax_rnn.train.progress import TrainProgress
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.train.signals import StopWish
+from softmax_rnn.train.trackers import tracker_places
 
 SaveFinal = Callable[[dict[str, Tensor], Path], None]
 """Writes the final model, given its weights, into an empty folder."""
@@ -61,15 +64,27 @@ def process_group(settings: TrainSettings) -> Iterator[None]:
             dist.destroy_process_group()
 
 
-def run_job(job: Job, save_final: SaveFinal, *, facts: dict[str, Any] | None = None, quiet: bool = False) -> Outcome:
-    """Train, evaluate, save. The folder must be visible to all processes."""
+def run_job(
+    job: Job,
+    save_final: SaveFinal,
+    *,
+    records: Mapping[str, Writer] | None = None,
+    facts: dict[str, Any] | None = None,
+    quiet: bool = False,
+) -> Outcome:
+    """Train, evaluate, save. The folder must be visible to all processes.
+
+    ``records`` are files that say what the run is, written when it begins; ``facts`` become part of its result.
+    """
     share = this_share()
     first = share.rank == 0
     progress = TrainProgress(job.name, job.settings.steps, quiet=quiet or not first)
-    with job.folder.locked() if first else nullcontext(), progress, StopWish() as wish:
-        resume = latest_checkpoint(job.folder.checkpoints, progress.say)
+    with job.folder.locked() if first else nullcontext(), progress, StopWish() as wish, _one_line_for_a_full_disk(job):
+        resume = latest_checkpoint(job.folder.checkpoints, lambda text: progress.say(text, always=first))
         wait_for_all()
         if first:
+            for name, write in (records or {}).items():
+                write_whole(job.folder.path / name, write)
             job.folder.forget_after(resume.step if resume else -1)
             job.folder.add_environment({"step": resume.step if resume else 0, "processes": share.processes})
         wait_for_all()
@@ -77,10 +92,23 @@ def run_job(job: Job, save_final: SaveFinal, *, facts: dict[str, Any] | None = N
             progress.say(f"continuing from step {resume.step} of {job.settings.steps}")
         if job.settings.fsdp:
             shard(job.network.to("cpu" if on_cpu(job.settings) else torch.accelerator.current_accelerator()))
-        step = _train(job, progress, wish, resume)
+        with tracker_places(job.folder.path):
+            step = _train(job, progress, wish, resume)
         if step < job.settings.steps:
             return Outcome(job.folder.path, step, wish.name or "a signal", None)
         return Outcome(job.folder.path, step, None, _finish(job, save_final, facts or {}, first))
+
+
+@contextmanager
+def _one_line_for_a_full_disk(job: Job) -> Iterator[None]:
+    """Errors of the disk, with the checkpoint from which the same command continues."""
+    try:
+        with disk_errors(f"the run in {job.folder.path}"):
+            yield
+    except DiskError as error:
+        last = latest_checkpoint(job.folder.checkpoints)
+        said = f"the checkpoint of step {last.step} is intact" if last else "there is no checkpoint yet"
+        raise DiskError(f"{error}; {said}") from error
 
 
 def _train(job: Job, progress: TrainProgress, wish: StopWish, resume: Checkpoint | None) -> int:
@@ -113,12 +141,13 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     (2.5, 3.0, 10.0)
     """
     trained = [line for line in metrics if "loss" in line]
+    losses = [line["loss"] for line in trained if line["loss"] is not None]
     tested = [line for line in metrics if "test_loss" in line]
     speeds = sorted(line["tokens_per_second"] for line in trained)
     last = {name: value for name, value in tested[-1].items() if name.startswith("test_")} if tested else {}
     return {
         "step": metrics[-1]["step"] if metrics else 0,
-        "train_loss": trained[-1]["loss"] if trained else None,
+        "train_loss": losses[-1] if losses else None,
         **last,
         "tokens": trained[-1].get("tokens") if trained else 0,
         "skipped_steps": trained[-1].get("skipped_steps") if trained else 0,

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from softmax_rnn.errors import InputError
 
@@ -19,7 +19,7 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class TrainSettings(BaseModel):
     """Everything about training that is not the network and not the data."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     steps: PositiveInt = 400
     """Optimiser steps of the whole run."""
@@ -65,6 +65,12 @@ class TrainSettings(BaseModel):
     """auto: GPUs where there are any."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Also report to these, through transformers' own integrations."""
+
+    @model_validator(mode="after")
+    def _decay_follows_warmup(self) -> Self:
+        if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
+            raise InputError(f"decay_steps: expected more than warmup_steps = {self.warmup_steps}, got {self.decay_steps}")
+        return self
 
     @property
     def decay_end(self) -> int:

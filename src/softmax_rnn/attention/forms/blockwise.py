@@ -19,7 +19,7 @@ from torch import Tensor
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums, largest_norm
 from softmax_rnn.attention.forms.blocks import Group, Masks, Scratch, Walk
-from softmax_rnn.attention.spec import Exp, Polynomial, Score
+from softmax_rnn.attention.spec import Exp, Score
 
 
 def blockwise(job: Contraction) -> Sums:
@@ -246,7 +246,6 @@ def _polynomial_forward(inputs: _Inputs, setting: _Setting) -> tuple[Tensor, Ten
 
 
 def _polynomial(inputs: _Inputs, setting: _Setting, function, group: Group, queries: slice, x: Tensor) -> Tensor:
-    assert isinstance(setting.score, Polynomial)
     rows = None if inputs.rows is None else inputs.rows_of(inputs.rows, group, queries)
     return function(setting.score, x, rows)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.spec import Exp, Polynomial
+from softmax_rnn.attention.spec import Exp
 
 
 def parallel(job: Contraction) -> Sums:
@@ -22,7 +22,6 @@ def parallel(job: Contraction) -> Sums:
         log_decay = (job.decay[:, :, past:, None] - job.decay[:, :, None, :])[:, :, None].to(x.dtype)
     if isinstance(job.score, Exp):
         return _exp_sums(job, x if log_decay is None else x + log_decay, allowed)
-    assert isinstance(job.score, Polynomial)
     weights = scores.differentiable_value(job.score, x, job.rows)
     if log_decay is not None:
         weights = weights * torch.exp(torch.where(allowed, log_decay, 0))

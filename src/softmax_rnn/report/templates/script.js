@@ -55,12 +55,12 @@
   function filter(control) {
     const table = control.closest(".table");
     const rows = [...table.querySelector("tbody").rows];
-    const words = (table.querySelector("[data-action=filter]")?.value ?? "").toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = (table.querySelector("[data-action=filter]")?.value ?? "").trim().toLowerCase();
     const choices = [...table.querySelectorAll("[data-action=select]")].filter((select) => select.value);
     for (const row of rows) {
-      const text = [...row.cells].map((cell) => cell.textContent).join("\n").toLowerCase();
+      const found = [...row.cells].some((cell) => cell.textContent.toLowerCase().includes(wanted));
       const chosen = choices.every((select) => `=${row.cells[select.dataset.column].textContent}` === select.value);
-      row.hidden = !(chosen && words.every((word) => text.includes(word)));
+      row.hidden = !(chosen && found);
     }
     const shown = rows.filter((row) => !row.hidden).length;
     table.querySelector(".count").textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
@@ -116,7 +116,8 @@
     const setting = (spec.params ?? []).find((param) => param.name === "page_width");
     if (setting) setting.value = width;
     if (spec.facet === undefined || spec.columns === undefined) return;
-    const columns = Math.max(1, Math.min(spec.columns, Math.floor(width / (spec.spec.width + 60))));
+    const room = Math.max(1, Math.floor(width / (spec.spec.width + 60)));
+    const columns = room >= spec.columns ? spec.columns : Math.ceil(spec.columns / Math.ceil(spec.columns / room));
     spec.columns = columns;
     spec.spec.width = Math.max(160, Math.floor((width - 60) / columns) - 24);
   }
@@ -128,6 +129,7 @@
     fit(spec, width);
     const narrow = structuredClone(config);
     narrow.axis.labelLimit = Math.min(config.axis.labelLimit, 0.42 * width);
+    narrow.axis.titleLimit = Math.min(config.axis.titleLimit, width - 80);
     narrow.legend.labelLimit = Math.min(config.legend.labelLimit, width - 60);
     const target = document.createElement("div");
     target.className = "target";

@@ -1,0 +1,106 @@
+"""The command that looks inside a model: its Taylor terms, what truncation does, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softmax_rnn.cli.app import AsJson, print_json
+
+
+def terms(
+    model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
+    text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for terms.json, report.html and figures/.")] = Path(
+        "results/terms"
+    ),
+    orders: Annotated[int, typer.Option(help="Terms are measured up to this order.", min=1, max=1000)] = 40,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text for the statistics.", min=2)] = 512,
+    context: Annotated[int, typer.Option(help="Tokens a window.", min=2)] = 512,
+    epsilon: Annotated[float, typer.Option(help="Error of the attention output that orders are asked for.")] = 0.01,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="Polynomials whose losses are measured; repeat. All by default."),
+    ] = None,
+    loss_tokens: Annotated[int, typer.Option(help="Tokens of the text for the losses.", min=2)] = 256,
+    tolerance: Annotated[float, typer.Option(help="Part of the loss by which a polynomial may differ.")] = 0.01,
+    statistics_only: Annotated[
+        bool, typer.Option("--statistics-only", help="Measure no losses: seconds, not minutes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the Taylor terms of a causal language model: per layer and head, with losses, advice and a page.
+
+    Example: softmax-rnn terms smollm2 --text play.txt --output results/terms
+
+    Example: softmax-rnn terms smollm2 --tokens 128 --statistics-only
+    """
+    from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+    from softmax_rnn.model.terms import check_arguments, terms_record
+    from softmax_rnn.report.files import write_json
+    from softmax_rnn.report.terminal import progress
+    from softmax_rnn.taylor.methods import METHODS
+
+    wanted = [] if statistics_only else list(methods or METHODS)
+    check_arguments([0, 0], epsilon, tolerance, wanted)
+    ids = _token_ids(load_tokenizer(model), text, max(tokens, loss_tokens) + 1)
+    loaded = load_pretrained(model)
+    with progress("terms", _steps(loaded, len(ids), context, wanted)) as advance:
+        value = terms_record(
+            loaded,
+            ids[:tokens],
+            orders=orders,
+            context=context,
+            epsilon=epsilon,
+            loss_ids=ids[: loss_tokens + 1],
+            methods=wanted,
+            tolerance=tolerance,
+            keep=output / "cuts.jsonl",
+            progress=advance,
+        )
+    value["text"] = "Python's documentation" if text is None else text.name
+    files = [write_json(output / "terms.json", value)]
+    from softmax_rnn.report.page import save_figures, write_page
+    from softmax_rnn.report.terms_page import terms_page
+
+    page = terms_page(value)
+    files += [write_page(page, output / "report.html"), *save_figures(page, output / "figures", ("svg", "png"))]
+    if as_json:
+        print_json(value)
+        return
+    _print(value)
+    print("results: " + ", ".join(str(path) for path in files[:2]) + f" and {len(files) - 2} figures")
+
+
+def _token_ids(tokenizer: Any, text: Path | None, count: int) -> list[int]:
+    from softmax_rnn.errors import InputError
+    from softmax_rnn.model.perplexity import read_text
+
+    # Enough characters for the tokens: a token of running text has some four, of any text fewer than forty.
+    ids = tokenizer(read_text(text)[: 40 * count], truncation=True, max_length=count)["input_ids"]
+    if len(ids) < 2:
+        raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
+    return ids
+
+
+def _steps(model: Any, tokens: int, context: int, methods: list[str]) -> int:
+    """About how many items the progress will be told."""
+    layers = model.config.num_hidden_layers
+    return layers * -(-tokens // context) + 1 + 10 * len(methods) + (2 * layers if methods else 0)
+
+
+def _print(value: dict[str, Any]) -> None:
+    shown = [layer["dominant_order"] for layer in value["layers"]]
+    print(f"{value['model']}, {value['tokens']} tokens: dominant order {min(shown)} to {max(shown)} over the layers")
+    truncation = value.get("truncation")
+    if truncation is not None:
+        print(f"softmax loss {truncation['loss']:.4f}; lowest order within {100 * truncation['tolerance']:g} %:")
+        for row in truncation["lowest"]:
+            order = row["order"] if row["order"] is not None else f"none up to {row['last_order']}"
+            print(f"  {row['title']:<50} {order}")
+        print(
+            f"advice for a loss of {truncation['loss'] + value['advice']['budget']:.4f}: {value['advice']['summary']}"
+        )
+    print(f"advice for an error of {value['epsilon']:g} with Taylor at 0: {value['epsilon_advice']['summary']}")

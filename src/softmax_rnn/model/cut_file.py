@@ -1,0 +1,51 @@
+"""Measured cuts in a file, so that a run that was stopped goes on where it was: one line of JSON for each.
+
+Lines that belong to another model, text or loss, and a last line that is torn, are left aside.
+
+>>> CutFile(None, {"model": "tiny"}).find("taylor", 2, None) is None
+True
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.errors import InputError
+
+
+class CutFile:
+    """The cuts of one model on one text; without a path nothing is kept."""
+
+    def __init__(self, path: Path | None, about: dict[str, Any]) -> None:
+        self.path, self.about = path, json.loads(json.dumps(about))
+        self.known = {} if path is None else dict(self._read(path))
+
+    def _read(self, path: Path) -> Any:
+        if not path.exists():
+            return
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise InputError(f"output: {path} cannot be read: {error.strerror}") from error
+        for line in lines:
+            try:
+                row = json.loads(line)
+                if row["about"] == self.about:
+                    cut = row["cut"]
+                    yield (cut["method"], cut["order"], cut["layer"]), cut
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def find(self, method: str, order: int, layer: int | None) -> dict[str, Any] | None:
+        """The cut that was measured before, or None."""
+        return self.known.get((method, order, layer))
+
+    def add(self, cut: dict[str, Any]) -> None:
+        """Keep a cut."""
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"about": self.about, "cut": cut}) + "\n")

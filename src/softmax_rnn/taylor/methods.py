@@ -1,0 +1,86 @@
+"""Polynomials in place of exp, by name: the degree is the state's, the method only chooses the coefficients.
+
+>>> spec = method_spec("extreme_keys_squared", 10)
+>>> spec.score.degree, spec.score.power
+(10, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from softmax_rnn.attention.ranged import (
+    BoxRange,
+    ExpOnRange,
+    ExtremeKeys,
+    FixedRange,
+    MeanPoint,
+    MomentRange,
+    NormRange,
+    Range,
+    TrueRange,
+)
+from softmax_rnn.attention.spec import AttentionSpec, taylor_score
+from softmax_rnn.errors import InputError, unknown_name
+
+HeadRanges = tuple[tuple[float, ...], tuple[float, ...]]
+"""The lowest and the highest score of each query head."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the coefficients of a degree are chosen."""
+
+    title: str
+    extra_state: str
+    """What a head must remember beside the matrices of the orders."""
+    power: int
+    range: Callable[[HeadRanges | None], Range] | None
+    """None: the Taylor polynomial at 0."""
+    causal: bool = True
+
+    @property
+    def step(self) -> int:
+        """Degrees go in steps of this size."""
+        return self.power
+
+
+def _measured(ranges: HeadRanges | None) -> Range:
+    if ranges is None:
+        raise InputError("ranges: this method needs the measured score range of each head")
+    return FixedRange(low=ranges[0], high=ranges[1])
+
+
+def _both(name: str, title: str, extra: str, part: Callable[[HeadRanges | None], Range], causal: bool = True):
+    series = "Taylor" if name == "mean" else "Chebyshev"
+    yield name, Method(f"{series}, {title}", extra, 1, part, causal)
+    yield f"{name}_squared", Method(f"{series}², {title}", extra, 2, part, causal)
+
+
+METHODS: dict[str, Method] = {
+    "taylor": Method("Taylor at 0", "none", 1, None),
+    **dict(_both("mean", "at the running mean of the scores", "D + 1", lambda r: MeanPoint())),
+    **dict(_both("norm", "on ±|q|·max|k|", "1", lambda r: NormRange())),
+    **dict(_both("box", "on the box of the keys", "2D", lambda r: BoxRange())),
+    **dict(_both("head", "on the measured range of the head", "none", _measured)),
+    **dict(_both("moments", "on mean − 3σ … mean + 2.5σ", "D² + D + 1", lambda r: MomentRange())),
+    **dict(_both("extreme_keys", "on the range of 2D kept keys", "2D²", lambda r: ExtremeKeys())),
+    **dict(_both("row", "on the true range of the row", "all keys", lambda r: TrueRange(), causal=False)),
+}
+"""Name → method. ``…_squared`` is the square of a polynomial of half the degree: its weights are never negative."""
+
+
+def find_method(name: str) -> Method:
+    """The method of that name."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]
+
+
+def method_spec(name: str, order: int, ranges: HeadRanges | None = None) -> AttentionSpec:
+    """Softmax attention with exp replaced by the method's polynomial of this degree."""
+    method = find_method(name)
+    if method.range is None:
+        return AttentionSpec(score=taylor_score(order))
+    return AttentionSpec(score=ExpOnRange(degree=order, power=method.power, range=method.range(ranges)))

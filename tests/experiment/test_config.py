@@ -1,0 +1,120 @@
+"""Settings from files, arguments and dictionaries: what they mean, and what is wrong with them."""
+
+import pytest
+import yaml
+from tests.experiment.small import SETTINGS
+
+from softmax_rnn.data.tasks.table import TASKS
+from softmax_rnn.errors import InputError, UnknownNameError
+from softmax_rnn.experiment.config import differences, read_config, resolve
+from softmax_rnn.experiment.network import build_network
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        SETTINGS,
+        {"recipe": "paper", "variant": "gated_softmax"},
+        {"data": "kjv", "trackers": ["wandb"], "clip": None, "variant": "gated_softmax"},
+        *({"data": name} for name in TASKS),
+    ],
+    ids=str,
+)
+def test_settings_survive_their_own_file(given, tmp_path):
+    config = resolve(given)
+    path = tmp_path / "config.yaml"
+    path.write_text(config.to_yaml())
+    again = resolve(read_config(path))
+    assert again == config
+    assert again.content_hash() == config.content_hash()
+    assert differences(again, config) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"varient": "softmax"}, "unknown setting 'varient'; did you mean 'variant'?"),
+        ({"data": {"sorce": "kjv"}}, "unknown setting of data 'sorce'; did you mean 'source'?"),
+        ({"data": {"source": "mqar", "pears": 2}}, "unknown setting of mqar 'pears'; did you mean 'pairs'?"),
+        ({"model": {"hiden_size": 2}}, "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
+        ({"variant": "sofmax"}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
+        ({"size": "nanno"}, "unknown size 'nanno'; did you mean 'nano'?"),
+        ({"recipe": "papers"}, "unknown recipe 'papers'; did you mean 'paper'?"),
+        ({"model": {"attention_spec": "sofmax"}}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
+    ],
+)
+def test_unknown_names_are_refused_with_the_nearest(given, said):
+    with pytest.raises(UnknownNameError) as caught:
+        resolve(given)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"data": 5}, "data: expected a source, or settings by name, got 5"),
+        ({"data": {"source": "mqar", "length": 64}, "context": 32}, "context: a task's rows have its own length, 64"),
+        ({"data": {"test_fraction": 2}}, "test_fraction: expected less than 1, got 2"),
+        ({"model": 5}, "model: expected a valid dictionary, got 5"),
+        ({"model": {"num_hidden_layers": 0}}, "model.num_hidden_layers: expected 1 or more, got 0"),
+        ({"model": {"hidden_size": "wide"}}, "expected int, got str"),
+        ({"model": {"num_attention_heads": 3}}, "not a multiple"),
+        ({"model": {"max_position_embeddings": 8}}, "model.max_position_embeddings: expected 256 or more, got 8"),
+        ({"context": 0}, "context: expected greater than 0, got 0"),
+    ],
+)
+def test_values_that_cannot_be_are_one_line(given, said):
+    with pytest.raises(InputError) as caught:
+        resolve(given)
+    assert said in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(("text", "said"), [("steps: [1", "is no YAML file"), ("- 1", "expected settings by name")])
+def test_files_that_are_no_settings(text, said, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_config(path)
+
+
+def test_no_code_is_run_from_a_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("steps: !!python/object/apply:os.getpid []")
+    with pytest.raises(InputError, match="is no YAML file"):
+        read_config(path)
+
+
+def test_how_a_run_is_computed_may_change_and_what_it_is_may_not():
+    config = resolve(SETTINGS)
+    how = {"device": "cpu", "fsdp": True, "accumulate": 2, "recompute": True, "trackers": ["wandb"]}
+    how |= {"keep_checkpoints": 5, "checkpoint_every": 7, "eval_batch_size": 2}
+    assert differences(config, resolve({**SETTINGS, **how})) == []
+    for name, value in {"seed": 1, "steps": 11, "batch_size": 4, "variant": "softmax", "precision": "bf16"}.items():
+        other = resolve({**SETTINGS, "clip": 1.0, name: value})
+        assert differences(config, other) == [f"{name}: {SETTINGS.get(name, config.values()[name])!r} → {value!r}"]
+        assert other.content_hash() != config.content_hash()
+    inside = {**SETTINGS, "data": {**SETTINGS["data"], "pairs": 3}}
+    assert differences(config, resolve(inside)) == ["data.pairs: 2 → 3"]
+
+
+def test_a_task_brings_its_own_context():
+    assert resolve({"data": {"source": "mqar", "length": 128}}).context == 128
+
+
+def test_the_anchor_settings_of_recall_can_be_said():
+    model = {"num_hidden_layers": 2, "num_attention_heads": 1, "use_mlp": False, "use_rope": False}
+    config = resolve(
+        {"data": {"source": "mqar", "length": 64, "pairs": 4}, "model": model | {"learned_positions": True}}
+    )
+
+    network = build_network(config, config.data.vocab_size)
+    assert network.config.num_attention_heads == 1
+    assert not any("mlp" in name for name, _ in network.named_parameters())
+
+
+def test_the_file_is_plain_yaml():
+    values = yaml.safe_load(resolve(SETTINGS).to_yaml())
+    assert values["data"]["source"] == "mqar"
+    assert values["model"] == SETTINGS["model"]

@@ -1,0 +1,42 @@
+"""What a run will be, before it starts."""
+
+import pytest
+from tests.experiment.small import SETTINGS, TASK
+
+from softmax_rnn.experiment.config import resolve
+from softmax_rnn.experiment.network import build_network, state_bytes
+from softmax_rnn.experiment.plan import plan_run
+
+
+def test_a_plan_counts_what_the_run_will_have():
+    config = resolve(SETTINGS)
+    plan = plan_run(config)
+    network = build_network(config, TASK["vocab_size"])
+    assert plan.parameters == sum(weight.numel() for weight in network.parameters())
+    assert (plan.steps, plan.batch_size, plan.context, plan.tokens) == (10, 8, 16, 10 * 8 * 16)
+    assert (plan.train_rows, plan.passes) == (96, pytest.approx(80 / 96))
+    assert plan.state_bytes == state_bytes(network.config, 16)
+    assert plan.data["train"]["examples"] == 96
+
+
+def test_a_stream_has_no_length(references):
+    plan = plan_run(resolve(references("stream").settings))
+    assert (plan.train_rows, plan.passes) == (None, None)
+
+
+def test_the_papers_sizes_need_no_memory_to_be_planned():
+    config = resolve({"size": "large", "data": {**TASK, "vocab_size": 32_000}, "batch_size": 36})
+    plan = plan_run(config)
+    assert plan.parameters == 2_084_170_752
+    assert plan.memory_bytes > 16 * plan.parameters
+
+
+def test_memory_falls_with_processes_parts_and_recomputing():
+    base = {"size": "micro", "data": {**TASK, "length": 256, "pairs": 4}, "batch_size": 32}
+    plain = plan_run(resolve(base)).memory_bytes
+    parts = plan_run(resolve({**base, "accumulate": 8})).memory_bytes
+    shared = plan_run(resolve(base), processes=8).memory_bytes
+    sharded = plan_run(resolve({**base, "fsdp": True}), processes=8).memory_bytes
+    recomputed = plan_run(resolve({**base, "recompute": True})).memory_bytes
+    assert sharded < shared == parts < plain
+    assert recomputed < plain

@@ -1,0 +1,152 @@
+"""A run by one call: what its folder holds, what is refused, and that it learns."""
+
+import json
+import math
+
+import pytest
+import torch
+from tests.experiment.small import MODEL, SETTINGS, same_metrics, write_texts
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from softmax_rnn.data.rows import IGNORED
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import read_config, resolve
+from softmax_rnn.experiment.material import load_material
+from softmax_rnn.experiment.run import run_training
+from softmax_rnn.train.guard import NonFiniteError
+
+
+def test_the_folder_holds_the_run(references):
+    reference = references("packed")
+    names = {path.name for path in reference.folder.iterdir() if path.name[0] != "."}
+    records = {"config.yaml", "data.json", "environment.json", "metrics.jsonl", "result.json"}
+    assert names == {*records, "checkpoints", "final"}
+    assert resolve(read_config(reference.folder / "config.yaml")) == resolve(reference.settings)
+    assert [path.name for path in sorted((reference.folder / "checkpoints").iterdir())] == [
+        "step-000000012",
+        "step-000000016",
+    ]
+    assert not [path for path in reference.folder.rglob("*") if path.suffix in (".bin", ".pt", ".pkl")]
+
+
+def test_the_corpus_is_recorded_by_its_hash(references):
+    reference = references("packed")
+    facts = json.loads((reference.folder / "data.json").read_text())
+    assert len(facts["content_hash"]) == 64
+    assert reference.outcome.result["data"] == facts
+
+
+def test_the_final_model_comes_with_its_tokenizer(references):
+    final = references("packed").folder / "final"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(final), AutoTokenizer.from_pretrained(final)
+    text = "the old king"
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    ids = torch.tensor([tokenizer(text)["input_ids"]])
+    assert model.generate(ids, max_new_tokens=3, do_sample=False).shape[1] == ids.shape[1] + 3
+    assert model.config.use_cache
+
+
+@pytest.mark.parametrize("kind", ["packed", "task"])
+def test_the_test_loss_is_that_of_the_final_model_over_the_whole_test_side(references, kind):
+    reference = references(kind)
+    model = AutoModelForCausalLM.from_pretrained(reference.folder / "final")
+    rows = load_material(resolve(reference.settings)).test
+    total, count, by_position = 0.0, 0, {}
+    for number in range(len(rows)):
+        row = {name: torch.from_numpy(values)[None] for name, values in rows[number].items()}
+        targets = row.pop("targets")[0]
+        with torch.no_grad():
+            logs = model(**row).logits[0].double().log_softmax(-1)
+        for t, target in enumerate(targets.tolist()):
+            if target != IGNORED:
+                total, count = total - float(logs[t, target]), count + 1
+                by_position.setdefault(t, []).append(-float(logs[t, target]))
+    last = [line for line in same_metrics(reference.folder) if "test_loss" in line][-1]
+    assert last["test_tokens"] == count
+    assert last["test_loss"] == pytest.approx(total / count, abs=1e-6)
+    assert last["test_perplexity"] == pytest.approx(math.exp(total / count), rel=1e-6)
+    expected = [sum(by_position[t]) / len(by_position[t]) if t in by_position else None for t in range(len(targets))]
+    assert last["test_loss_by_position"] == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_result_says_what_the_metrics_say(references):
+    reference = references("task")
+    result, metrics = reference.outcome.result, same_metrics(reference.folder)
+    assert result["test_loss"] == metrics[-1]["test_loss"]
+    assert result["train_loss"] == [line["loss"] for line in metrics if "loss" in line][-1]
+    assert result["step"] == 10
+    assert result["config_hash"] == resolve(reference.settings).content_hash()
+
+
+def test_recompute_gives_the_same_bit_for_bit(references, tmp_path):
+    reference = references("task")
+    run_training(resolve({**reference.settings, "recompute": True}), tmp_path, quiet=True)
+    assert same_metrics(tmp_path) == same_metrics(reference.folder)
+
+
+def test_an_accuracy_that_can_be_learned_is_learned(tmp_path):
+    data = {"source": "induction", "vocab_size": 8, "length": 8, "train_examples": 4096, "test_examples": 64}
+    settings = {"data": data, "steps": 150, "batch_size": 32, "learning_rate": 1e-2, "warmup_steps": 10}
+    model = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    outcome = run_training(resolve({**settings, "model": model, "eval_every": None}), tmp_path, quiet=True)
+    assert outcome.result["test_accuracy"] > 0.6
+
+
+def test_another_run_in_the_folder_is_refused_by_the_setting(references):
+    reference = references("task")
+    with pytest.raises(InputError, match=r"holds a run with other settings \(seed: 0 → 1\); take another"):
+        run_training(resolve({**reference.settings, "seed": 1}), reference.folder)
+    with pytest.raises(InputError, match=r"\(steps: 10 → 11 and 1 more\)"):
+        run_training(resolve({**reference.settings, "steps": 11, "seed": 1}), reference.folder)
+
+
+def test_a_folder_of_other_things_is_refused(tmp_path):
+    (tmp_path / "thesis.txt").write_text("")
+    with pytest.raises(InputError, match="holds other files and no run"):
+        run_training(resolve(SETTINGS), tmp_path)
+    with pytest.raises(InputError, match="expected a folder, got the file"):
+        run_training(resolve(SETTINGS), tmp_path / "thesis.txt")
+
+
+def test_data_that_has_changed_is_refused(tmp_path):
+    texts = write_texts(tmp_path / "texts.jsonl")
+    data = {"source": str(texts), "cache": str(tmp_path / "cache"), "test_fraction": 0.2}
+    config = resolve({**SETTINGS, "data": data, "context": 24, "steps": 2})
+    run_training(config, tmp_path / "run", quiet=True)
+    (tmp_path / "run" / "result.json").unlink()
+    write_texts(texts, seed=1)
+    with pytest.raises(InputError, match=r"data: it has changed since the run in .* began \(content_hash: "):
+        run_training(config, tmp_path / "run", quiet=True)
+
+
+def test_a_diverging_run_names_the_suspicious_part(tmp_path):
+    config = resolve({**SETTINGS, "variant": "softmax_gate", "learning_rate": 1e30, "warmup_steps": 0, "clip": None})
+    with pytest.raises(NonFiniteError) as caught:
+        run_training(config, tmp_path, quiet=True)
+    said = str(caught.value)
+    assert "on batch " in said
+    assert "suspect the sum of the weights, which grows with the length" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_bf16_on_a_tiny_shape(references, tmp_path):
+    reference = references("task")
+    outcome = run_training(resolve({**reference.settings, "precision": "bf16"}), tmp_path, quiet=True)
+    # 8 bits of mantissa: the loss of 3.4 is known to about 0.01.
+    assert outcome.result["test_loss"] == pytest.approx(reference.outcome.result["test_loss"], abs=0.02)
+    assert outcome.result["test_loss"] != reference.outcome.result["test_loss"]
+
+
+def test_padded_rows_train_too(references, tmp_path):
+    settings = references("packed").settings
+    padded = {**settings, "data": {**settings["data"], "layout": "padded"}, "steps": 2}
+    assert run_training(resolve(padded), tmp_path, quiet=True).result["test_tokens"] > 0
+
+
+def test_tied_embeddings_resume_too(tmp_path):
+    config = resolve({**SETTINGS, "model": {**MODEL, "tie_word_embeddings": True}})
+    first = run_training(config, tmp_path, quiet=True)
+    (tmp_path / "result.json").unlink()
+    last = max((tmp_path / "checkpoints").iterdir())
+    (last / "manifest.json").unlink()
+    assert run_training(config, tmp_path, quiet=True).result["test_loss"] == first.result["test_loss"]

@@ -1,0 +1,168 @@
+"""`softmax-rnn train` as a user meets it."""
+
+import json
+
+import pytest
+from tests.experiment.processes import start
+from tests.experiment.small import SETTINGS, final_bytes, same_metrics, write_config
+
+from softmax_rnn.__main__ import main
+from softmax_rnn.experiment.config import resolve
+from softmax_rnn.experiment.run import run_training
+
+
+@pytest.fixture
+def config(tmp_path):
+    return write_config(tmp_path / "run.yaml")
+
+
+WRONG_USES = [
+    (["--steps", "0"], "steps: expected greater than 0, got 0"),
+    (["--steps", "some"], "Invalid value for '--steps'"),
+    (["--batch-size", "-1"], "batch_size: expected greater than 0, got -1"),
+    (["--context", "99"], "context: a task's rows have its own length, 16; leave context out"),
+    (["--seed", "-3"], "seed: expected greater than or equal to 0, got -3"),
+    (["--learning-rate", "nan"], "learning_rate: expected a finite number, got nan"),
+    (["--variant", "sofmax"], "unknown variant 'sofmax'; did you mean 'softmax'?"),
+    (["--size", "nanno"], "unknown size 'nanno'; did you mean 'nano'?"),
+    (["--recipe", "papr"], "unknown recipe 'papr'; did you mean 'paper'?"),
+    (["--data", "shakspeare"], "unknown source 'shakspeare'; did you mean 'shakespeare'?"),
+    (["--data", "no/such/file.txt"], "no file or folder 'no/such/file.txt'"),
+    (["--set", "stepz=3"], "unknown setting 'stepz'; did you mean 'steps'?"),
+    (["--set", "data.pears=3"], "unknown setting of mqar 'pears'; did you mean 'pairs'?"),
+    (["--set", "model.hiden_size=3"], "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
+    (["--set", "steps.now=1"], "--set: steps.now cannot be set, steps is 10"),
+    (["--set", "steps"], "--set: expected name=value, got 'steps'"),
+    (["--set", "steps=[1"], "--set: the value of steps is no YAML: '[1'"),
+    (["--set", "accumulate=3"], "batch_size: expected a multiple of processes × accumulate = 1 × 3, got 8"),
+    (["--set", "fsdp=true"], "fsdp: expected 2 or more processes; start with torchrun"),
+    (["--set", "model.vocab_size=10"], "model.vocab_size: expected 32 or more, got 10"),
+    (["--config", "no/such/run.yaml"], "config: no/such/run.yaml cannot be read: No such file or directory"),
+    (["--stps", "3"], "--steps"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), WRONG_USES, ids=[" ".join(words) for words, _ in WRONG_USES])
+def test_a_wrong_use_is_one_line_and_leaves_nothing(config, words, said, tmp_path, capsys):
+    assert main(["train", "--config", str(config), "--output", str(tmp_path / "run"), *words]) == 2
+    error = capsys.readouterr().err.strip()
+    assert said in error
+    assert len(error.splitlines()) == 1
+    assert error.startswith("softmax-rnn: ")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_tracker_is_one_line_with_its_command(config, tmp_path, capsys, monkeypatch):
+    from softmax_rnn.train import trackers
+
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--set", "trackers=[tensorboard]"]
+    assert main(words) == 2
+    expected = "softmax-rnn: trackers: tensorboard is not installed; pip install tensorboard"
+    assert capsys.readouterr().err.strip() == expected
+
+
+def test_dry_run_prints_the_plan_and_makes_nothing(config, tmp_path, capsys):
+    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--dry-run"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    for text in ("variant: gated_softmax", "parameters", "10 × 8 × 16", "1,280", "96 rows", "GB a process", "bytes"):
+        assert text in shown
+    assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_as_json_holds_the_settings_and_the_plan(config, capsys):
+    assert main(["train", "--config", str(config), "--dry-run", "--json", "--steps", "3"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["config"] == resolve({**SETTINGS, "steps": 3}).values()
+    assert printed["plan"]["tokens"] == 3 * 8 * 16
+    assert {"parameters", "memory_bytes", "state_bytes"} <= set(printed["plan"])
+
+
+def test_options_come_before_the_file_and_set_before_both(config, capsys):
+    words = ["train", "--config", str(config), "--dry-run", "--json", "--variant", "linear_elu", "--seed", "4"]
+    words += ["--batch-size", "4", "--learning-rate", "0.5", "--set", "seed=5", "--set", "data.pairs=3"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)["config"]
+    names = ("variant", "seed", "batch_size", "learning_rate", "steps")
+    assert [found[name] for name in names] == ["linear_elu", 5, 4, 0.5, 10]
+    assert (found["data"]["pairs"], found["data"]["vocab_size"]) == (3, 32)
+
+
+def test_a_source_in_one_word_and_settings_inside(capsys):
+    words = [
+        "train",
+        "--data",
+        "mqar",
+        "--set",
+        "data.length=32",
+        "--set",
+        "data.train_examples=50",
+        "--dry-run",
+        "--json",
+    ]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["context"] == 32
+
+
+def test_the_command_and_the_call_are_the_same_run(config, tmp_path, capsys):
+    assert main(["train", "--config", str(config), "--output", str(tmp_path / "command"), "--json"]) == 0
+    captured = capsys.readouterr()
+    printed = json.loads(captured.out)
+    assert captured.err == ""
+    assert printed["result"]["step"] == 10
+    run_training(resolve(SETTINGS), tmp_path / "call", quiet=True)
+    assert final_bytes(tmp_path / "command") == final_bytes(tmp_path / "call")
+    assert same_metrics(tmp_path / "command") == same_metrics(tmp_path / "call")
+
+
+def test_a_run_in_words(config, tmp_path, capsys):
+    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--steps", "3"]
+    assert main(words) == 0
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert lines[0].startswith("gated_softmax nano 0/3 test loss ")
+    assert "tokens/s" in captured.err
+    assert "test perplexity" in captured.out
+    assert main(words) == 0
+    assert "test perplexity" in capsys.readouterr().out
+
+
+def test_nonfinite_numbers_are_one_line_and_exit_code_1(config, tmp_path, capsys):
+    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--json", "--learning-rate", "1e30"]
+    assert main([*words, "--set", "clip=null", "--set", "warmup_steps=0", "--set", "variant=softmax_gate"]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("softmax-rnn: step ")
+    assert "on batch" in said
+    assert "suspect the sum of the weights" in said
+
+
+PLACES = {
+    "tensorboard": ("run/tensorboard", "events.out.tfevents.*"),
+    "wandb": ("run/wandb", "offline-run-*"),
+    "trackio": ("trackio", "softmax-rnn.db"),
+}
+
+
+@pytest.mark.parametrize("tracker", PLACES)
+def test_trackers_write_without_a_network(config, tracker, tmp_path):
+    place, name = PLACES[tracker]
+    environment = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--set", f"trackers=[{tracker}]"]
+    child = start(words, tmp_path / "log", environment)
+    assert child.code() == 0, child.said()
+    assert list((tmp_path / place).glob(name))
+    if tracker == "tensorboard":
+        assert tensorboard_losses(tmp_path / place) == losses(tmp_path / "run")
+
+
+def losses(folder):
+    return {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in same_metrics(folder) if "loss" in line}
+
+
+def tensorboard_losses(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {event.step: event.value for event in events.Scalars("train/loss")}
