@@ -1,4 +1,4 @@
-"""``python -m softmax_rnn`` and ``softmax-rnn``: errors are one line; exit code 2 for a wrong use, 1 for a failed run."""
+"""``python -m softmax_rnn`` and ``softmax-rnn``: errors are one line; exit code 2 for wrong use, 1 for a failed run."""
 
 from __future__ import annotations
 

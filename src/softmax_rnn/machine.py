@@ -54,7 +54,7 @@ def peak_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Let `peak_bytes` count from now on, where the system can: for processes that do one piece of work after another."""
+    """Let `peak_bytes` count from now on, where the system can: for processes that do one job after another."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

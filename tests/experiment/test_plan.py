@@ -1,11 +1,13 @@
 """What a run will be, before it starts."""
 
 import pytest
-from tests.experiment.small import SETTINGS, TASK
+from tests.experiment.processes import start
+from tests.experiment.small import SETTINGS, TASK, write_config
 
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.network import build_network, state_bytes
 from softmax_rnn.experiment.plan import plan_run
+from softmax_rnn.train.folder import RunFolder
 
 
 def test_a_plan_counts_what_the_run_will_have():
@@ -40,3 +42,15 @@ def test_memory_falls_with_processes_parts_and_recomputing():
     recomputed = plan_run(resolve({**base, "recompute": True})).memory_bytes
     assert sharded < shared == parts < plain
     assert recomputed < plain
+
+
+def test_the_estimate_of_memory_is_near_the_truth(tmp_path):
+    data = {**TASK, "vocab_size": 256, "length": 256, "pairs": 8, "train_examples": 64}
+    settings = {"data": data, "steps": 2, "batch_size": 32, "log_every": 1, "eval_every": None, "model": {}}
+    config = write_config(tmp_path / "run.yaml", **settings)
+    child = start(["train", "--config", str(config), "--output", str(tmp_path / "run"), "--json"], tmp_path / "log")
+    assert child.code() == 0, child.said()
+    plan = plan_run(resolve({**SETTINGS, **settings}))
+    assert plan.parameters > 900_000
+    measured = RunFolder(tmp_path / "run").result()["memory_bytes"]
+    assert measured / 1.5 < plan.memory_bytes < measured * 1.5

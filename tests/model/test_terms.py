@@ -70,6 +70,7 @@ def test_other_transformers_models_are_read():
     assert len(captured(model)) == 4
     found = read_terms(model, IDS, orders=3, context=20)
     assert found.layers[0].sketch.count == 2 * 20 * 21 // 2
+    assert len(terms_record(model, IDS, orders=3, context=20, methods=[])["heads"]) == 4
 
 
 def test_models_without_causal_attention_are_refused():

@@ -189,7 +189,8 @@ def terms_record(
     the file ``keep`` one by one, and not measured again where they stand there.
     """
     check_arguments(token_ids, epsilon, tolerance, methods)
-    refuse_what_cannot_be_converted(model)
+    if methods:
+        refuse_what_cannot_be_converted(model)
     plain = forward_seconds(model, token_ids, context)
     reading = read_terms(model, token_ids, orders=orders, context=context, progress=progress)
     progress("ranges")
