@@ -31,7 +31,7 @@ WRONG_USES = [
     (["--set", "stepz=3"], "unknown setting 'stepz'; did you mean 'steps'?"),
     (["--set", "data.pears=3"], "unknown setting of mqar 'pears'; did you mean 'pairs'?"),
     (["--set", "model.hiden_size=3"], "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
-    (["--set", "steps.now=1"], "--set: steps.now cannot be set, steps is 10"),
+    (["--set", "steps.now=1"], "steps.now: cannot be set, steps is 10"),
     (["--set", "steps"], "--set: expected name=value, got 'steps'"),
     (["--set", "steps=[1"], "--set: the value of steps is no YAML: '[1'"),
     (["--set", "accumulate=3"], "batch_size: expected a multiple of processes × accumulate = 1 × 3, got 8"),

@@ -61,7 +61,7 @@ def train(
     }
     given |= {name: value for name, value in options.items() if value is not None}
     for text in settings or []:
-        put(given, text)
+        put_text(given, text)
     resolved = resolve(given)
     if dry_run:
         _dry_run(resolved, as_json)
@@ -69,30 +69,22 @@ def train(
     _train(resolved, output, as_json)
 
 
-def put(settings: dict[str, Any], text: str) -> None:
+def put_text(settings: dict[str, Any], text: str) -> None:
     """Set ``a.b=value``, the value read as YAML.
 
     >>> settings = {"data": "mqar"}
-    >>> put(settings, "data.pairs=8"); settings
+    >>> put_text(settings, "data.pairs=8"); settings
     {'data': {'source': 'mqar', 'pairs': 8}}
     """
     import yaml
 
+    from softmax_rnn.validation import put
+
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise InputError(f"--set: expected name=value, got {text!r}")
-    *path, last = name.split(".")
-    place = settings
-    for part in path:
-        inner = place.get(part) or {}
-        # `data: mqar` is short for `data: {source: mqar}`.
-        inner = {"source": inner} if isinstance(inner, str) and part == "data" else inner
-        if not isinstance(inner, dict):
-            raise InputError(f"--set: {name} cannot be set, {part} is {inner!r}")
-        place[part] = dict(inner)
-        place = place[part]
     try:
-        place[last] = yaml.safe_load(value)
+        put(settings, name, yaml.safe_load(value))
     except yaml.YAMLError:
         raise InputError(f"--set: the value of {name} is no YAML: {value!r}") from None
 

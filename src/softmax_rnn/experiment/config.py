@@ -25,7 +25,7 @@ from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.train.settings import TrainSettings
-from softmax_rnn.validation import checked
+from softmax_rnn.validation import checked, read_settings
 
 INCIDENTAL = frozenset(
     {
@@ -120,15 +120,7 @@ def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, not yet resolved."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"config: {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"config: {path} is no YAML file: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"config: expected settings by name in {path}, got {type(values).__name__}")
-    return values
+    return read_settings(path, "config")
 
 
 def differences(one: RunConfig, other: RunConfig) -> list[str]:

@@ -37,10 +37,10 @@ RECIPES: Mapping[str, Recipe] = MappingProxyType(
                 "schedule": "linear",
                 "eval_every": 100,
                 "checkpoint_every": 100,
+                "clip": 1.0,
                 "precision": "fp32",
             },
             {"source": "shakespeare"},
-            clip_gated=1.0,
         ),
         "paper": Recipe(
             "the paper's: 100k steps of 36 × 1024 tokens of FineWeb",

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
-from softmax_rnn.errors import InputError, unknown_name
-from softmax_rnn.validation import checked
+from softmax_rnn.errors import unknown_name
+from softmax_rnn.validation import checked, put, read_settings
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """The folder of the studies that come with the package."""
@@ -139,14 +138,7 @@ def load_study(name: str) -> tuple[str, Study]:
         if name not in known:
             raise unknown_name("study", name, known)
         path = STUDIES / f"{name}.yaml"
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"study: {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"study: {path} is no YAML file: {' '.join(str(error).split())}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"study: expected settings by name in {path}, got {type(values).__name__}")
+    values = read_settings(path, "study")
     study = checked(Study, values, "key of a study")
     _check_claims(study)
     return path.stem, study
@@ -175,22 +167,6 @@ def mentioned(rule: Behind | Equal | Falls | Solves) -> Sequence[str]:
             return rule.along
         case Solves():
             return [rule.what, *rule.others]
-
-
-def put(settings: dict[str, Any], name: str, value: Any) -> None:
-    """Set ``a.b`` inside nested settings; ``data: mqar`` is short for ``data: {source: mqar}``.
-
-    >>> settings = {"data": "mqar"}
-    >>> put(settings, "data.pairs", 8); put(settings, "data", {"length": 64}); settings
-    {'data': {'source': 'mqar', 'pairs': 8, 'length': 64}}
-    """
-    *path, last = name.split(".")
-    for part in path:
-        inner: Any = settings.get(part, {})
-        settings[part] = {"source": inner} if isinstance(inner, str) else dict(inner)
-        settings = settings[part]
-    before = settings.get(last)
-    settings[last] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
 
 
 def merged(settings: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:

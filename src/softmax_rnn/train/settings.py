@@ -69,7 +69,9 @@ class TrainSettings(BaseModel):
     @model_validator(mode="after")
     def _decay_follows_warmup(self) -> Self:
         if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
-            raise InputError(f"decay_steps: expected more than warmup_steps = {self.warmup_steps}, got {self.decay_steps}")
+            raise InputError(
+                f"decay_steps: expected more than warmup_steps = {self.warmup_steps}, got {self.decay_steps}"
+            )
         return self
 
     @property
