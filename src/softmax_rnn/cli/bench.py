@@ -68,7 +68,22 @@ def decode(
     _bench(list(decode_tasks(quick)), decode_chart, output, as_json)
 
 
-def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any], output: Path, as_json: bool) -> None:
+@bench_app.command("train")
+def train(
+    quick: Quick = False,
+    output: Annotated[Path, typer.Option(help="Folder for results.json.")] = Path("results/train"),
+    as_json: AsJson = False,
+) -> None:
+    """The training loop against a bare PyTorch loop, tokenising, and the time to the first step.
+
+    Example: softmax-rnn bench train --quick
+    """
+    from softmax_rnn.bench.train import train_tasks
+
+    _bench(list(train_tasks(quick)), None, output, as_json)
+
+
+def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:
     from softmax_rnn.bench.results import run
     from softmax_rnn.report.charts import save_chart
     from softmax_rnn.report.files import write_json
@@ -78,7 +93,7 @@ def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any], output: Pa
         results = run(tasks, advance)
     value = results.to_json()
     files = [write_json(output / "results.json", value)]
-    if value["rows"]:
+    if chart is not None and value["rows"]:
         files += save_chart(chart(value), output, "chart")
     if as_json:
         print_json(value)
