@@ -77,7 +77,7 @@ def run_entry(run: PlannedRun, error: str | None) -> dict[str, Any]:
         "folder": str(run.folder),
         "state": state,
         "error": error,
-        "settings": run.config.values(),
+        "settings": run.config.content(),
         "result": result,
         "train_curve": [[line["step"], line["loss"]] for line in trained],
         "test_curve": [[line["step"], line["test_loss"]] for line in tested],

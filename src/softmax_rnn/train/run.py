@@ -6,6 +6,7 @@ and order of data, bit for bit, on the CPU with the same number of processes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -56,12 +57,24 @@ def process_group(settings: TrainSettings) -> Iterator[None]:
         return
     from accelerate import PartialState
 
-    PartialState(**({"cpu": True, "backend": "gloo"} if on_cpu(settings) else {}))
+    if on_cpu(settings):
+        _share_cores()
+        PartialState(cpu=True, backend="gloo")
+    else:
+        PartialState()
     try:
         yield
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _share_cores() -> None:
+    """Divide the cores among the processes of this machine, where nobody has said how many threads each may have."""
+    if "OMP_NUM_THREADS" not in os.environ:
+        threads = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        torch.set_num_threads(min(threads, torch.get_num_threads()))
+        os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
 def run_job(
