@@ -23,6 +23,8 @@ _SERVER.set_forkserver_preload(
 
 def _command_line(arguments: list[str], environment: dict[str, str], log: str, before: Callable[[], None] | None):
     os.environ.update(environment)
+    # Locks of libraries then leave nothing behind in the system when this process is killed.
+    multiprocessing.set_start_method("fork", force=True)
     for number in (1, 2):
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
@@ -103,26 +105,26 @@ def wait_for(happened: Callable[[], bool], child: Child, seconds: float = 90.0) 
 def kill_and_restart(begin: Callable[[], list[Child]], folder: Path, times: int, seed: int) -> int:
     """Start, kill at a random moment of the training, and again; then let it end. Returns how often it was killed."""
     chance = random.Random(seed)
-    killed = 0
+    killed, reached = 0, 0
     for _ in range(times):
-        starts = _starts(folder)
         children = begin()
-        wait_for(lambda before=starts: _starts(folder) > before, children[0])
-        time.sleep(chance.uniform(0.0, 1.2))
+        reached += chance.randint(0, 4)
+        wait_for(lambda least=reached: _step(folder) >= least, children[0])
+        time.sleep(chance.uniform(0.0, 0.08))
         killed += all(child.process.is_alive() for child in children)
         for child in children:
             child.send(signal.SIGKILL)
         for child in children:
             child.code()
+        reached = max(_step(folder), 0)
     children = begin()
     codes = [child.code() for child in children]
     assert codes == [0] * len(children), [child.said() for child in children]
     return killed
 
 
-def _starts(folder: Path) -> int:
-    """How often a run was begun, by its records."""
-    import json
-
-    path = folder / "environment.json"
-    return len(json.loads(path.read_text())["starts"]) if path.exists() else 0
+def _step(folder: Path) -> int:
+    """The step of the newest checkpoint; 0 when the run has begun, −1 before."""
+    names = [path.name for path in (folder / "checkpoints").glob("step-*")]
+    begun = 0 if (folder / "environment.json").exists() else -1
+    return max((int(name.removeprefix("step-")) for name in names), default=begun)

@@ -34,7 +34,7 @@ def test_killed_at_random_moments_it_ends_bit_for_bit_the_same(references, kind,
     # Every step saved: kills hit the middle of writing.
     begin = lambda: [start(arguments(reference, folder, "--set", "checkpoint_every=1"), tmp_path / "log")]  # noqa: E731
     killed = kill_and_restart(begin, folder, times=4, seed=len(kind))
-    assert killed >= 1
+    assert killed >= 2
     assert_same_run(folder, reference)
     assert hidden(folder) == []
 

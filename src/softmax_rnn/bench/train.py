@@ -165,7 +165,7 @@ def _start(rounds: int) -> Task:
 
 def train_tasks(quick: bool = False) -> Iterator[Task]:
     """All claims about the cost of training; quick: fewer steps, fewer rounds, part of the text."""
-    yield _loop(steps=10 if quick else 30, rounds=2 if quick else 5)
+    yield _loop(steps=10 if quick else 20, rounds=2 if quick else 7)
     for tokenizer in ("bytes", "bpe"):
         yield _tokenising(tokenizer, 300 if quick else None)
     yield _start(rounds=1 if quick else 3)

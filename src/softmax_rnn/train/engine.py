@@ -28,6 +28,9 @@ from softmax_rnn.train.progress import TrainProgress
 from softmax_rnn.train.saving import Saving
 from softmax_rnn.train.signals import StopWish
 
+EVALUATED_TOKENS = 2048
+"""Tokens that are evaluated at once, at least."""
+
 
 class Engine(Saving):
     """One run of a job, from its start or from a checkpoint."""
@@ -139,7 +142,7 @@ class Engine(Saving):
             found = evaluate(
                 self.job.network,
                 self.job.test,
-                batch_size=settings.eval_batch_size or settings.rows_of_process(self.share.processes),
+                batch_size=settings.eval_batch_size or self._rows_at_once(),
                 share=self.share,
                 device=self.args.device,
             )
@@ -153,6 +156,11 @@ class Engine(Saving):
         self._tell_trackers(values)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, values)
         return values
+
+    def _rows_at_once(self) -> int:
+        """As many rows as in training, but not so few that calls cost more than what they compute."""
+        length = len(self.job.test[0]["targets"])
+        return max(self.job.settings.rows_of_process(self.share.processes), EVALUATED_TOKENS // length)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """A line of training metrics; Trainer's summary at the end is not one."""

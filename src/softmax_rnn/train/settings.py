@@ -51,7 +51,7 @@ class TrainSettings(BaseModel):
     eval_every: PositiveInt | None = None
     """Steps between evaluations; None: only at the start and at the end."""
     eval_batch_size: PositiveInt | None = None
-    """Rows at once when evaluating, a process; None: as in training."""
+    """Rows at once when evaluating, a process; None: as in training, or more where rows are short."""
     checkpoint_every: PositiveInt = 100
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
     nonfinite: Literal["stop", "skip"] = "stop"
