@@ -20,10 +20,9 @@ def test_both_loops_see_the_same_batches(monkeypatch):
     seen: list[list[int]] = []
     material = load_material(config)
     count = train.counted
-    monkeypatch.setattr(train, "counted", lambda targets: seen.append(targets.tolist()) or count(targets))
-    monkeypatch.setattr(
-        "softmax_rnn.train.engine.counted", lambda targets: seen.append(targets.tolist()) or count(targets)
-    )
+    note = lambda targets: seen.append(targets.tolist()) or count(targets)  # noqa: E731
+    monkeypatch.setattr(train, "counted", note)
+    monkeypatch.setattr("softmax_rnn.train.engine.counted", note)
     assert train.bare_seconds(config, material) > 0
     assert train.engine_seconds(config, material) > 0
     assert len(seen) == 8
@@ -31,7 +30,7 @@ def test_both_loops_see_the_same_batches(monkeypatch):
 
 
 def test_tokenising_is_claimed_for_both_tokenizers():
-    claims = run([train._tokenising(name, 6) for name in ("bytes", "bpe")]).claims
+    claims = run([train._tokenising(name, 40) for name in ("bytes", "bpe")]).claims
     assert [claim.text.split(":")[0] for claim in claims] == ["bytes", "bpe"]
     assert all(claim.measured > 0 and claim.limit == 1.0 and not claim.at_most for claim in claims)
 

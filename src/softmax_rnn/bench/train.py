@@ -110,6 +110,7 @@ def _tokenising(tokenizer: str, documents: int | None) -> Task:
     def work(results: Results) -> None:
         with tempfile.TemporaryDirectory() as cache:
             values = {"source": CORPUS, "tokenizer": tokenizer, "max_documents": documents, "cache": cache}
+            values["test_fraction"] = 0.1
             config = TextConfig.model_validate(values)
             size = sum(len(text.encode()) for text in open_texts(config))
             # A first time: BPE is trained, libraries are loaded. Only tokens are made again.
