@@ -4,7 +4,7 @@
 >>> config = TextConfig(source="shakespeare", max_documents=50, cache=tempfile.mkdtemp())
 >>> data = load_text(config, context=64, seed=0)
 >>> data.vocab_size, data.facts["documents"]
-(257, {'train': 47, 'test': 3})
+(257, {'train': 48, 'test': 2})
 """
 
 from __future__ import annotations
