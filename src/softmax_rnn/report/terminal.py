@@ -181,15 +181,20 @@ def print_plan(plan: dict[str, Any]) -> None:
     )
 
 
+def _or_none(value: float | None, number_format: str) -> str:
+    """A number, or a word where it is not finite and so was not written."""
+    return "not finite" if value is None else format(value, number_format)
+
+
 def print_run(result: dict[str, Any], folder: str) -> None:
     """What a finished run found."""
     rows = [
         ("steps", f"{result['step']:,}"),
         ("parameters", f"{result['parameters']:,}"),
-        ("train loss", f"{result['train_loss']:.4f}"),
-        ("test loss", f"{result['test_loss']:.4f}"),
-        ("test perplexity", f"{result['test_perplexity']:.4g}"),
-        ("test accuracy", f"{result['test_accuracy']:.4f}"),
+        ("train loss", _or_none(result["train_loss"], ".4f")),
+        ("test loss", _or_none(result["test_loss"], ".4f")),
+        ("test perplexity", _or_none(result["test_perplexity"], ".4g")),
+        ("test accuracy", _or_none(result["test_accuracy"], ".4f")),
         ("tokens a second", f"{result['tokens_per_second']:,.0f}"),
         ("memory", f"{result['memory_bytes'] / 1e9:.2f} GB"),
         ("folder", folder),
