@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +57,16 @@ def read_settings(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{what}: expected settings by name in {path}, got {type(values).__name__}")
     return values
+
+
+def read_json(path: Path, what: str) -> Any:
+    """The values of a JSON file; ``what`` names the argument in errors."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{what}: {path} is no JSON file: {' '.join(str(error).split())}") from error
 
 
 def put(settings: dict[str, Any], name: str, value: Any) -> None:

@@ -7,7 +7,6 @@ soft-capped scores, sinks, is refused by name. Parameters that the spec adds sta
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +23,7 @@ from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig, as_spec
 from softmax_rnn.model.foreign import CONVERTED, ForeignModel, exchange
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
+from softmax_rnn.validation import read_json
 
 SpecLike = str | AttentionSpec | dict[str, Any]
 SpecsLike = SpecLike | Sequence[SpecLike] | Path
@@ -71,12 +71,7 @@ def specs_of(model: PreTrainedModel) -> tuple[AttentionSpec | None, ...]:
 
 def read_specs(path: Path) -> list[AttentionSpec]:
     """The specs of a JSON file: its ``specs``, those of its ``advice``, or the list that it is."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"spec: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"spec: {path} is no JSON file: {error}") from error
+    values = read_json(path, "spec")
     if isinstance(values, dict) and isinstance(values.get("advice"), dict):
         values = values["advice"]
     if isinstance(values, dict):

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from softmax_rnn.experiment.config import flat, read_config, resolve
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.run import summary
+from softmax_rnn.validation import read_json
 
 METRICS = ("step", "test_loss", "train_loss", "test_accuracy", "tokens_per_second", "memory_bytes", "parameters")
 
@@ -86,10 +86,4 @@ def _spec(name: str) -> AttentionSpec:
     path = Path(name)
     if path.suffix != ".json":
         return MODEL_VARIANTS[name].spec
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"compare: {path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"compare: {path} is no JSON: {' '.join(str(error).split())}") from error
-    return AttentionSpec.from_dict(values)
+    return AttentionSpec.from_dict(read_json(path, "compare"))

@@ -1,0 +1,51 @@
+"""Norms of rows of any size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attention.cases import NAMES, E, inputs
+from attention.compare import DTYPES, assert_close
+from attention.numbers import TIME, cases, huge_inputs
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.spec import Exp
+from softmax_rnn.attention.variants import VARIANTS
+
+L2_NAMES = [name for name in NAMES if "L2norm" in name or "customnorm" in name]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-15, 1e15, 1e30])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("name", "form"), cases(L2_NAMES))
+def test_l2_does_not_see_the_size_of_values(name, form, dtype, size):
+    spec = VARIANTS[name]
+    tensors = inputs(spec, dtype, time=TIME)
+    expected = attend(spec, **inputs(spec, time=TIME), form=form)
+    got = attend(spec, **(tensors | {"v": (inputs(spec, time=TIME)["v"] * size).to(dtype)}), form=form)
+    assert_close(got, expected)
+
+
+NORMED = [name for name in NAMES if VARIANTS[name].output_norm is not None and name not in L2_NAMES]
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-8, 1e8, 1e30])
+@pytest.mark.parametrize(("name", "form"), cases(NORMED))
+def test_rms_and_layer_norm_in_float32_equal_float64_for_any_size_of_values(name, form, size):
+    spec = VARIANTS[name]
+    wide = inputs(spec, time=TIME)
+    wide["v"] = wide["v"] * size
+    narrow = {n: x.float() for n, x in wide.items()}
+    assert_close(attend(spec, **narrow, form=form), attend(spec, **wide, form="parallel"))
+
+
+@pytest.mark.parametrize(("name", "form"), cases(L2_NAMES + NORMED))
+def test_norms_of_huge_unclamped_weights(name, form):
+    """Scores of 1e4 in front of a norm: the factor e^10000 must not be formed."""
+    spec = VARIANTS[name]
+    got = attend(spec, **huge_inputs(spec, torch.float32, 100), form=form)
+    assert bool(got.isfinite().all())
+    if name in L2_NAMES and spec.output_gate is None and isinstance(spec.score, Exp):
+        length = got.double().norm(dim=-1)
+        expected = float(E) if "customnorm" in name else 1.0
+        assert bool(((length - expected).abs() < 1e-5 * expected).all())
