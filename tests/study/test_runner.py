@@ -1,5 +1,7 @@
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 import yaml
 from tests.study.tiny import SETTINGS, VALUES, tiny_study
 
+from softmax_rnn.study.elsewhere import finished_elsewhere
 from softmax_rnn.study.run import StudyRun
 from softmax_rnn.study.runner import Event, LocalRunner, unfinished
 
@@ -46,6 +49,46 @@ def test_a_finished_run_is_not_repeated(finished: tuple[StudyRun, list[Event]]):
     whole.carry_out(LocalRunner(1), events.append)
     assert events == []
     assert before == {run.folder: (run.folder / "result.json").stat().st_mtime_ns for run in whole.runs}
+
+
+def test_a_run_of_two_grids_is_trained_once(tmp_path: Path):
+    grid = {"settings": SETTINGS, "vary": {"variant": ["softmax"], "seed": [0]}}
+    study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": grid, "two": grid}}}, claims=[])
+    whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
+    assert [run.grid for run in whole.runs] == ["one", "two"]
+    assert (whole.count, len(whole.left)) == (1, 1)
+
+
+def test_what_another_study_has_finished_is_taken_over(finished: tuple[StudyRun, list[Event]], tmp_path: Path):
+    whole, _ = finished
+    vary = {"variant": ["softmax"], "seed": [0, 7]}
+    other = tiny_study(
+        tmp_path, scales={"cpu": {"minutes": 1, "grids": {"mine": {"settings": SETTINGS, "vary": vary}}}}, claims=[]
+    )
+    again = StudyRun(*other, "cpu", whole.output.parent / "other", "x")
+    assert [run.config.seed for run in again.left] == [7]
+    events: list[Event] = []
+    results = again.carry_out(LocalRunner(1), events.append)
+    assert [event.run.config.seed for event in events if event.state == "finished"] == [7]
+    mine, theirs = again.runs[0], next(run for run in whole.runs if run.config == again.runs[0].config)
+    for name in ("result.json", "metrics.jsonl", "final/model.safetensors"):
+        assert (mine.folder / name).read_bytes() == (theirs.folder / name).read_bytes()
+    assert [entry["state"] for entry in results["runs"]] == ["finished", "finished"]
+
+
+def test_a_run_of_the_same_name_but_other_content_is_not_taken_over(
+    finished: tuple[StudyRun, list[Event]], tmp_path: Path
+):
+    whole, _ = finished
+    run = whole.runs[0]
+    fake = tmp_path / "theirs" / "runs" / run.folder.name
+    shutil.copytree(run.folder, fake)
+    config = fake / "config.yaml"
+    config.write_text(config.read_text().replace("steps: 6", "steps: 5", 1))
+    moved = dataclasses.replace(run, folder=tmp_path / "mine" / "runs" / run.folder.name)
+    assert finished_elsewhere([moved], tmp_path / "mine") == {}
+    shutil.copy(run.folder / "config.yaml", config)
+    assert finished_elsewhere([moved], tmp_path / "mine") == {moved.folder: fake}
 
 
 def test_a_changed_setting_is_another_run(finished: tuple[StudyRun, list[Event]], tmp_path: Path):

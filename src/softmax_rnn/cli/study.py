@@ -53,7 +53,7 @@ def study(
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
         return
     if not as_json:
-        print_study(short, loaded.title, loaded.asks, [(r.name, str(r.folder)) for r in whole.left], len(whole.runs),
+        print_study(short, loaded.title, loaded.asks, [(r.name, str(r.folder)) for r in whole.left], whole.count,
                     whole.expected_minutes())  # fmt: skip
     if dry_run:
         return

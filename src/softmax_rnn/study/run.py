@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.report.files import write_json
+from softmax_rnn.study.elsewhere import finished_elsewhere, take_over
 from softmax_rnn.study.results import study_results
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
 from softmax_rnn.study.runs import PlannedRun, planned_runs
@@ -20,18 +21,24 @@ class StudyRun:
     def __init__(self, name: str, study: Study, scale: str, output: Path, command: str) -> None:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
         self.runs: list[PlannedRun] = planned_runs(study.scale(scale), output)
+        self.elsewhere: dict[Path, Path] = finished_elsewhere(self.runs, output)
         self.errors: dict[str, str] = {}
         self._terms: dict[str, Any] | None = None
         self._lock = threading.Lock()
 
     @property
     def left(self) -> list[PlannedRun]:
-        """Runs that are not finished."""
-        return unfinished(self.runs)
+        """Runs that are not finished, here or in another study beside this one."""
+        return [run for run in unfinished(self.runs) if run.folder not in self.elsewhere]
+
+    @property
+    def count(self) -> int:
+        """How many different runs there are: grids may share some."""
+        return len({run.folder for run in self.runs})
 
     def expected_minutes(self) -> float:
         """The study's own figure, for the runs that are left."""
-        return self.study.scale(self.scale).minutes * len(self.left) / max(len(self.runs), 1)
+        return self.study.scale(self.scale).minutes * len(self.left) / max(self.count, 1)
 
     def results(self) -> dict[str, Any]:
         """What is known now."""
@@ -50,6 +57,7 @@ class StudyRun:
                 watch(event)
 
         left = self.left
+        take_over(self.elsewhere)
         self.write()
         if left:
             (runner or LocalRunner())(left, note)

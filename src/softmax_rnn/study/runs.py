@@ -32,12 +32,14 @@ class PlannedRun:
 
 def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
     """All runs of a scale; equal ones of several grids share a folder."""
-    runs = []
+    runs: list[PlannedRun] = []
+    folders: dict[str, Path] = {}
     for grid_name, grid in scale.grids.items():
         for varied in grid.combinations():
             config = resolve(merged(grid.settings, varied))
             name = run_name(grid_name, varied)
-            folder = output / "runs" / f"{name}-{config.content_hash()[:8]}"
+            content = config.content_hash()
+            folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
             runs.append(PlannedRun(name, grid_name, varied, config, folder, grid.seconds))
     return runs
 

@@ -1,0 +1,56 @@
+"""Runs that another study has finished: studies whose folders stand side by side share them.
+
+The sections of the paper ask different questions of the same models; a run of softmax is trained once for all of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import read_config, resolve
+from softmax_rnn.report.files import write_folder
+from softmax_rnn.study.runs import PlannedRun
+
+_NEEDED = ("config.yaml", "data.json", "environment.json", "metrics.jsonl", "final", "result.json")
+
+
+def finished_elsewhere(runs: Iterable[PlannedRun], output: Path) -> dict[Path, Path]:
+    """Folder of a run → the folder in another study beside ``output`` where the same run is finished.
+
+    >>> finished_elsewhere([], Path("runs/quick"))
+    {}
+    """
+    found = {}
+    for run in runs:
+        if run.folder.exists():
+            continue
+        wanted = run.config.content_hash()
+        for folder in sorted(output.parent.glob(f"*/runs/*-{wanted[:8]}")):
+            if all((folder / name).exists() for name in _NEEDED) and _content_hash(folder) == wanted:
+                found[run.folder] = folder
+                break
+    return found
+
+
+def take_over(elsewhere: Mapping[Path, Path]) -> None:
+    """Copy what the other studies have finished; checkpoints stay where they are."""
+    for folder, source in elsewhere.items():
+        write_folder(folder, lambda temporary, source=source: _copy(source, temporary))
+
+
+def _copy(source: Path, target: Path) -> None:
+    for name in _NEEDED:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name)
+        else:
+            shutil.copy2(source / name, target / name)
+
+
+def _content_hash(folder: Path) -> str | None:
+    try:
+        return resolve(read_config(folder / "config.yaml")).content_hash()
+    except InputError:
+        return None
