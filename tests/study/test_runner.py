@@ -138,7 +138,10 @@ def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
     assert starts[1]["step"] > 0
 
 
-def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)], ids=str
+)
+def test_a_study_that_is_stopped_leaves_checkpoints_and_no_process(sent: signal.Signals, code: int, tmp_path: Path):
     long = SETTINGS | {"steps": 2000, "checkpoint_every": 1000}
     scales = {"cpu": {"minutes": 1, "grids": {"one": {"settings": long, "vary": {"variant": ["softmax"]}}}}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(VALUES | {"scales": scales, "claims": []}))
@@ -149,7 +152,8 @@ def test_ctrl_c_writes_checkpoints_and_the_same_command_continues(tmp_path: Path
         assert process.poll() is None
         metrics = next(iter((tmp_path / "out" / "runs").glob("*/metrics.jsonl")), None)
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
+    # The worker holds the other end of standard error: this returns when both have ended.
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    assert process.returncode == code, said
     assert len(list((tmp_path / "out" / "runs").glob("*/checkpoints/step-*"))) == 1

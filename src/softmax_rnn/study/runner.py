@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,7 +58,7 @@ class LocalRunner:
         self._stopping = False
 
     def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
-        """Carry out the runs. Ctrl-C lets the workers write their checkpoints, then ends."""
+        """Carry out the runs. Ctrl-C or SIGTERM lets the workers write their checkpoints, then ends."""
         waiting: queue.SimpleQueue[PlannedRun] = queue.SimpleQueue()
         for run in runs:
             waiting.put(run)
@@ -67,6 +67,10 @@ class LocalRunner:
         ]
         for thread in threads:
             thread.start()
+        with _terminated_as_interrupted():
+            self._wait(threads)
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
         try:
             while any(thread.is_alive() for thread in threads):
                 for thread in threads:
@@ -119,6 +123,19 @@ class LocalRunner:
         )
         self._workers.add(worker)
         return worker
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends a study as Ctrl-C does. Only the main thread may set handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def order_of(run: PlannedRun) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A process that trains one run after the other: a line of JSON in, a line of JSON out.
 
-It belongs to the runner that started it; when that goes away, standard input ends, and so does the worker.
+It belongs to the runner that started it; when that goes away, in whatever way, the worker writes a checkpoint and ends.
 """
 
 from __future__ import annotations
@@ -8,7 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +32,16 @@ def work(order: dict[str, Any]) -> dict[str, Any]:
     return {"state": "finished"}
 
 
+def _end_with(parent: int) -> None:
+    """Ask this process to stop once its parent is gone; a killed runner could not do so."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
     """Answer orders until there are no more."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     # The answers have standard output for themselves; what libraries print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
