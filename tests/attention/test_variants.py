@@ -7,8 +7,9 @@ import pytest
 from attention.cases import NAMES
 from oracle import ORACLE
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.spec import Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
-from softmax_rnn.attention.variants import NEIGHBOUR, REFERENCE, UNDOCUMENTED, VARIANTS, power, taylor
+from softmax_rnn.attention.spec import AttentionSpec, Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
+from softmax_rnn.attention.variant_table import ADDED, NEIGHBOUR, REFERENCE, UNDOCUMENTED, Variant, VariantTable
+from softmax_rnn.attention.variants import VARIANTS, power, taylor
 from softmax_rnn.errors import InputError, UnknownNameError
 
 # Name → formula as documented. E5 = exp(min(q·k/√d, 5)), E = exp(q·k/√d).
@@ -138,9 +139,75 @@ def test_an_order_whose_coefficients_leave_the_number_range_is_refused():
 def test_the_table_is_read_only():
     with pytest.raises(TypeError):
         VARIANTS["softmax"] = VARIANTS["linear_elu"]
+    with pytest.raises(TypeError):
+        del VARIANTS["softmax"]
+
+
+UNDIVIDED = AttentionSpec(normaliser=None)
+
+
+@pytest.fixture
+def table():
+    """A small table of its own: what is added here is known nowhere else."""
+    families = tuple(family for family in VARIANTS.families if family.name == "taylor_{n}")
+    return VariantTable({"softmax": Variant(AttentionSpec(), REFERENCE)}, families)
+
+
+def test_an_added_row_is_a_row_like_the_others(table):
+    before = list(table)
+    table.add("Undivided_2", UNDIVIDED, "softmax without its denominator")
+    assert list(table) == [*before, "Undivided_2"]
+    assert len(table) == len(before) + 1
+    assert "Undivided_2" in table
+    assert table["Undivided_2"] == UNDIVIDED
+    assert table.row("Undivided_2") == Variant(UNDIVIDED, ADDED, "softmax without its denominator")
+    with pytest.raises(UnknownNameError, match="did you mean 'Undivided_2'"):
+        table["undividd_2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("softmax", r"which stands in the table \(reference\)"),
+        ("taylor_2", r"belongs to the family taylor_\{n\}"),  # listed
+        ("taylor_7", r"belongs to the family taylor_\{n\}"),  # not listed
+        ("taylor_999", r"belongs to the family taylor_\{n\}"),  # an order that no spec can have
+        ("", "letters, digits and _, a letter first"),
+        ("2_mamba", "letters, digits and _, a letter first"),
+        ("_hidden", "letters, digits and _, a letter first"),
+        ("my attention", "letters, digits and _, a letter first"),
+        ("my-attention", "letters, digits and _, a letter first"),
+        ("mine\n", "letters, digits and _, a letter first"),
+        ("mine_{n}", "letters, digits and _, a letter first"),
+        ("a/../b", "letters, digits and _, a letter first"),
+        ("größe", "letters, digits and _, a letter first"),
+        (7, "letters, digits and _, a letter first"),
+    ],
+)
+def test_a_name_that_cannot_be_added_is_refused_and_nothing_changes(table, name, reason):
+    before = {known: table.row(known) for known in table}
+    with pytest.raises(InputError, match=f"^name: expected .*{reason}") as raised:
+        table.add(name, UNDIVIDED)
+    assert "\n" not in str(raised.value)
+    assert {known: table.row(known) for known in table} == before
+
+
+def test_only_a_spec_can_be_added(table):
+    with pytest.raises(InputError, match=r"^spec: expected an AttentionSpec, got str"):
+        table.add("mine", "softmax")
+    assert "mine" not in table
+
+
+def test_the_same_row_can_be_added_again_and_no_other(table):
+    table.add("mine", UNDIVIDED, "first")
+    table.add("mine", AttentionSpec(normaliser=None), "again")
+    assert table.row("mine") == Variant(UNDIVIDED, ADDED, "again")
+    with pytest.raises(InputError, match=r"'mine', which stands in the table \(added\)"):
+        table.add("mine", AttentionSpec())
+    assert table["mine"] == UNDIVIDED
 
 
 def test_softmax_is_the_default_spec():
     assert VARIANTS["softmax"].score == Exp()
     assert VARIANTS["softmax"].normaliser == RowSum()
-    assert len(VARIANTS) == len(set(NAMES))
+    assert len(VARIANTS) == len(set(VARIANTS)) >= len(NAMES)

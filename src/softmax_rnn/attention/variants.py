@@ -4,13 +4,14 @@
 True
 >>> VARIANTS["elu_power_3"].score.degree          # families take any number
 3
+
+`VARIANTS.add` gives an attention of your own a name, for this process; see `variant_table`.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from softmax_rnn.attention.spec import (
     AttentionSpec,
@@ -35,43 +36,7 @@ from softmax_rnn.attention.spec import (
     power_score,
     taylor_score,
 )
-from softmax_rnn.errors import InputError, unknown_name
-
-REFERENCE = "reference"
-UNDOCUMENTED = "reference, undocumented"
-NEIGHBOUR = "neighbour"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A row of the table: the spec, where the name comes from, and what to know about it."""
-
-    spec: AttentionSpec
-    source: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Family:
-    """A row with a number in it: ``taylor_{n}`` gives ``taylor_0``, ``taylor_1``, …"""
-
-    name: str
-    build: Callable[[int], AttentionSpec]
-    note: str
-    examples: tuple[int, ...]
-
-    def match(self, name: str) -> AttentionSpec | None:
-        """The spec of a name of this family, or None."""
-        found = re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"(\d{1,3})"), name)
-        return self.build(int(found.group(1))) if found else None
-
-    def has(self, name: str) -> bool:
-        """Whether the name belongs to this family and its number is one that a spec can have."""
-        try:
-            return self.match(name) is not None
-        except InputError:
-            return False
-
+from softmax_rnn.attention.variant_table import NEIGHBOUR, REFERENCE, UNDOCUMENTED, Family, Variant, VariantTable
 
 E = Exp()
 E5 = Exp(clamp=5.0)
@@ -214,41 +179,6 @@ def _families() -> Iterator[Family]:
         "power attention (2025): an even power with a forget gate",
         (2, 4),
     )
-
-
-class VariantTable(Mapping[str, AttentionSpec]):
-    """Name → spec. Iterating gives the written rows and some of each family; looking up takes any number."""
-
-    def __init__(self, rows: Mapping[str, Variant], families: tuple[Family, ...]) -> None:
-        self._rows = dict(rows)
-        self.families = families
-        for family in families:
-            for number in family.examples:
-                name = family.name.replace("{n}", str(number))
-                self._rows[name] = Variant(family.build(number), NEIGHBOUR, family.note)
-
-    def __getitem__(self, name: str) -> AttentionSpec:
-        row = self._rows.get(name)
-        if row:
-            return row.spec
-        for family in self.families:
-            spec = family.match(str(name))
-            if spec:
-                return spec
-        raise unknown_name("variant", name, [*self._rows, *(family.name for family in self.families)])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._rows or any(family.has(str(name)) for family in self.families)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row(self, name: str) -> Variant:
-        """The whole row of a listed name: spec, source and note."""
-        return self._rows.get(name) or Variant(self[name], NEIGHBOUR)
 
 
 def _rows() -> dict[str, Variant]:
