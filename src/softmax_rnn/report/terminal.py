@@ -216,6 +216,22 @@ def print_study(
         OUT.print(f"  … and {len(left) - shown} more")
 
 
+def print_doctor(facts: dict[str, Any], packages: Sequence[tuple[str, str, str, str | None, bool, str]]) -> None:
+    """The machine, then every package: there, too old or too new, missing; and the commands that put it right."""
+    _facts("This machine", [(name, escape(str(value))) for name, value in facts.items()])
+    table = Table(title="Packages")
+    for heading in ("package", "for", "asked for", "found"):
+        table.add_column(heading, overflow="fold")
+    for name, serves, wanted, found, fits, _ in packages:
+        colour = "green" if fits else "bold red" if serves == "required" else "yellow"
+        table.add_row(
+            name, serves, wanted, f"[{colour}]{found or 'missing'}{'' if fits or not found else ', unfit'}[/]"
+        )
+    OUT.print(table)
+    for install in dict.fromkeys(install for *_, fits, install in packages if not fits):
+        OUT.print(f"to install what is missing: {install}", markup=False, highlight=False, soft_wrap=True)
+
+
 def print_claims(claims: Sequence[dict[str, Any]]) -> None:
     """The verdicts of a study."""
     if not claims:
