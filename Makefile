@@ -31,7 +31,7 @@ test-browser: setup
 
 check: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff format --check src tests docs/hooks
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(MAKE) docs
@@ -39,7 +39,7 @@ check: setup
 
 # The documents as a site, in site/; a warning is an error.
 docs: setup
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The wheel in an empty environment, away from the clone.
 test-package: setup
