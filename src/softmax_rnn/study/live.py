@@ -23,9 +23,10 @@ _SHOWN = 24
 class StudyTable:
     """Told of events; looks into the folders of the runs that are on their way."""
 
-    def __init__(self, title: str, runs: Sequence[PlannedRun]) -> None:
+    def __init__(self, title: str, runs: Sequence[PlannedRun], left: Sequence[PlannedRun]) -> None:
         self._title, self._runs = title, list(runs)
-        self._states = {str(run.folder): "finished" if _finished(run) else "waiting" for run in runs}
+        waiting = {run.folder for run in left}
+        self._states = {str(run.folder): "waiting" if run.folder in waiting else "finished" for run in runs}
         self._seconds: list[float] = []
         self._since: dict[str, float] = {}
         self._live: Live | None = None
@@ -98,9 +99,6 @@ class StudyTable:
         return [*cells, step, _number(trained, "loss", ".4f"), _number(tested, "test_loss", ".4f"),
                 _number(trained, "tokens_per_second", ",.0f")]  # fmt: skip
 
-
-def _finished(run: PlannedRun) -> bool:
-    return (run.folder / "result.json").exists()
 
 
 def _number(line: dict[str, Any], name: str, text_format: str) -> str:
