@@ -1,4 +1,4 @@
-"""The command line as a user meets it: exit codes, one line for an error, JSON that parses."""
+"""The command line as a user meets it: exit codes, tables, JSON that parses. Wrong uses: `test_wrong_uses`."""
 
 import json
 import subprocess
@@ -9,31 +9,6 @@ import pytest
 from softmax_rnn.__main__ import main
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.version import __version__
-
-WRONG_USES = [
-    (["explain", "sofmax"], "unknown variant 'sofmax'; did you mean 'softmax'?"),
-    (["explain", "taylor_999"], "order: expected 0 to 170, got 999"),
-    (["verify", "softmax", "linear_relo"], "did you mean 'linear_relu'?"),
-    (["explin", "softmax"], "Did you mean 'explain'?"),
-    (["variants", "--head-dimm", "3"], "--head-dim"),
-    (["variants", "--head-dim", "0"], "head-dim"),
-    (["variants", "--head-dim", "many"], "head-dim"),
-    (["explain"], "Missing argument 'name'"),
-    (["bench"], "Missing command"),
-    (["bench", "atention"], "attention"),
-    (["generate", "no/such/folder/here", "hello"], "no/such/folder/here"),
-    (["generate", "smollm3", "hello"], "smollm2"),
-    (["convert-report", "no_such_model"], "no_such_model"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "said"), WRONG_USES, ids=[" ".join(use) for use, _ in WRONG_USES])
-def test_a_wrong_use_is_one_line_and_exit_code_2(arguments, said, capsys):
-    assert main(arguments) == 2
-    error = capsys.readouterr().err.strip()
-    assert said in error
-    assert len(error.splitlines()) == 1
-    assert error.startswith("softmax-rnn: ")
 
 
 def test_version(capsys):

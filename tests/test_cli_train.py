@@ -1,4 +1,4 @@
-"""`softmax-rnn train` as a user meets it."""
+"""`softmax-rnn train` as a user meets it. Wrong uses: `test_wrong_uses`."""
 
 import json
 
@@ -14,52 +14,6 @@ from softmax_rnn.experiment.run import run_training
 @pytest.fixture
 def config(tmp_path):
     return write_config(tmp_path / "run.yaml")
-
-
-WRONG_USES = [
-    (["--steps", "0"], "steps: expected greater than 0, got 0"),
-    (["--steps", "some"], "Invalid value for '--steps'"),
-    (["--batch-size", "-1"], "batch_size: expected greater than 0, got -1"),
-    (["--context", "99"], "context: a task's rows have its own length, 16; leave context out"),
-    (["--seed", "-3"], "seed: expected greater than or equal to 0, got -3"),
-    (["--learning-rate", "nan"], "learning_rate: expected a finite number, got nan"),
-    (["--variant", "sofmax"], "unknown variant 'sofmax'; did you mean 'softmax'?"),
-    (["--size", "nanno"], "unknown size 'nanno'; did you mean 'nano'?"),
-    (["--recipe", "papr"], "unknown recipe 'papr'; did you mean 'paper'?"),
-    (["--data", "shakspeare"], "unknown source 'shakspeare'; did you mean 'shakespeare'?"),
-    (["--data", "no/such/file.txt"], "no file or folder 'no/such/file.txt'"),
-    (["--set", "stepz=3"], "unknown setting 'stepz'; did you mean 'steps'?"),
-    (["--set", "data.pears=3"], "unknown setting of mqar 'pears'; did you mean 'pairs'?"),
-    (["--set", "model.hiden_size=3"], "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
-    (["--set", "steps.now=1"], "steps.now: cannot be set, steps is 10"),
-    (["--set", "steps"], "--set: expected name=value, got 'steps'"),
-    (["--set", "steps=[1"], "--set: the value of steps is no YAML: '[1'"),
-    (["--set", "accumulate=3"], "batch_size: expected a multiple of processes × accumulate = 1 × 3, got 8"),
-    (["--set", "fsdp=true"], "fsdp: expected 2 or more processes; start with torchrun"),
-    (["--set", "model.vocab_size=10"], "model.vocab_size: expected 32 or more, got 10"),
-    (["--config", "no/such/run.yaml"], "config: no/such/run.yaml cannot be read: No such file or directory"),
-    (["--stps", "3"], "--steps"),
-]
-
-
-@pytest.mark.parametrize(("words", "said"), WRONG_USES, ids=[" ".join(words) for words, _ in WRONG_USES])
-def test_a_wrong_use_is_one_line_and_leaves_nothing(config, words, said, tmp_path, capsys):
-    assert main(["train", "--config", str(config), "--output", str(tmp_path / "run"), *words]) == 2
-    error = capsys.readouterr().err.strip()
-    assert said in error
-    assert len(error.splitlines()) == 1
-    assert error.startswith("softmax-rnn: ")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_missing_tracker_is_one_line_with_its_command(config, tmp_path, capsys, monkeypatch):
-    from softmax_rnn.train import trackers
-
-    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
-    words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--set", "trackers=[tensorboard]"]
-    assert main(words) == 2
-    expected = "softmax-rnn: trackers: tensorboard is not installed; pip install tensorboard"
-    assert capsys.readouterr().err.strip() == expected
 
 
 def test_dry_run_prints_the_plan_and_makes_nothing(config, tmp_path, capsys):

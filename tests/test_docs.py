@@ -25,12 +25,10 @@ from softmax_rnn.cli import app
 
 ROOT = Path(__file__).parent.parent
 HOOKS = ROOT / "docs" / "hooks"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = [
     one.name for one in pkgutil.walk_packages(softmax_rnn.__path__, "softmax_rnn.") if not one.name.endswith("__main__")
 ]
-# A quarter of an hour each; their quick versions are run by `make run`.
-TOO_LONG = ("bench",)
 
 
 @pytest.mark.parametrize("name", ["softmax_rnn", *MODULES])
@@ -71,18 +69,42 @@ def test_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     assert "__name__" in names
 
 
-def commands():
+def commands(program):
+    """The README's commands that begin so, without the name of the program."""
     for line in "\n".join(blocks(ROOT / "README.md", "sh")).splitlines():
         words = shlex.split(line, comments=True)
-        if words[:1] == ["softmax-rnn"] and words[1] not in TOO_LONG:
+        if words[:1] == [program]:
             yield words[1:]
 
 
-@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_no_command_of_the_readme_is_left_out():
+    lines = "\n".join(blocks(ROOT / "README.md", "sh")).splitlines()
+    run = [words for program in ("softmax-rnn", "torchrun", "make") for words in commands(program)]
+    assert len(run) == len([line for line in lines if line.strip()])
+
+
+@pytest.mark.parametrize("words", list(commands("softmax-rnn")), ids=" ".join)
 def test_commands_of_the_readme(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 0
     assert capsys.readouterr().out.strip()
+
+
+@pytest.mark.parametrize("words", list(commands("torchrun")), ids=" ".join)
+def test_commands_of_several_processes(words, tmp_path):
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / words[words.index("--output") + 1] / "final" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("words", list(commands("make")), ids=" ".join)
+def test_targets_of_the_readme(words):
+    """`make run` takes nine minutes and `make test` is this: it is only looked at where they lead."""
+    done = subprocess.run(["make", "-n", *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert {"run": "softmax-rnn study quick", "test": "-m pytest"}[words[0]] in done.stdout
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class InputError(ValueError):
@@ -29,9 +30,26 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> UnknownNameEr
     "unknown variant 'sofmax'; did you mean 'softmax'?"
     """
     names = list(known)
+    if not names:
+        return UnknownNameError(f"unknown {what} {str(name)!r}; there are none")
     near = difflib.get_close_matches(str(name).lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     if near:
         nearest = next(n for n in names if n.lower() == near[0])
         return UnknownNameError(f"unknown {what} {str(name)!r}; did you mean {nearest!r}?")
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
     return UnknownNameError(f"unknown {what} {str(name)!r}; expected one of: {listed}")
+
+
+@contextmanager
+def found_in(place: str) -> Iterator[None]:
+    """Inside, errors of input begin with the place, such as a file, where the fault stands.
+
+    >>> with found_in("run.yaml"):
+    ...     raise InputError("steps: expected 1 or more, got 0")
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: run.yaml: steps: expected 1 or more, got 0
+    """
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{place}: {error}") from error

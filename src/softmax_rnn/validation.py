@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +15,9 @@ from pydantic import BaseModel, ValidationError
 from softmax_rnn.errors import InputError, unknown_name
 
 M = TypeVar("M", bound=BaseModel)
+_QUOTE = "'"
+_SHOWN = 80
+"""So much of a wrong value is shown."""
 
 
 def checked(model: type[M], values: Mapping[str, Any], what: str = "setting") -> M:
@@ -39,34 +44,87 @@ def checked(model: type[M], values: Mapping[str, Any], what: str = "setting") ->
 def first_fault(error: ValidationError) -> str:
     """What is wrong first: where, what was expected, what came."""
     fault = error.errors()[0]
-    if raised := fault.get("ctx", {}).get("error"):
-        return str(raised)
-    where = ".".join(map(str, fault["loc"]))
-    expected = fault["msg"].removeprefix("Input should be ").split(", unable to parse")[0]
-    return f"{where}: expected {expected}, got {fault['input']!r}"
+    where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    prefix = f"{where}: " if where else ""
+    facts = fault.get("ctx", {})
+    came = repr(fault["input"])
+    came = came if len(came) <= _SHOWN else f"{came[:_SHOWN]}…"
+    match fault["type"]:
+        case "value_error":
+            return f"{prefix}{facts['error']}"
+        case "missing":
+            return f"{where} is missing"
+        case "union_tag_not_found":
+            return f"{prefix}its {facts['discriminator'].strip(_QUOTE)} is missing"
+        case "union_tag_invalid":
+            names = re.findall(r"'(\w+)'", facts["expected_tags"])
+            return f"{prefix}{unknown_name(facts['discriminator'].strip(_QUOTE), facts['tag'], names)}"
+        case "too_short":
+            return f"{prefix}expected at least {facts['min_length']} entry, got {came}"
+        case "tuple_type" | "list_type":
+            return f"{prefix}expected a list, got {came}"
+    return f"{prefix}expected {expectation(fault['msg'])}, got {came}"
+
+
+def expectation(message: str) -> str:
+    """What pydantic asks for.
+
+    >>> expectation("Input should be a valid integer, unable to parse string as an integer")
+    'a valid integer'
+    """
+    return message.removeprefix("Input should be ").split(", unable to parse")[0]
 
 
 def read_settings(path: Path, what: str) -> dict[str, Any]:
     """The settings of a YAML file; ``what`` names the argument in errors."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.safe_load(read_whole(path, what))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{what}: {path} is no YAML file: {error.problem}{where}") from error
+    except yaml.YAMLError as error:
         raise InputError(f"{what}: {path} is no YAML file: {' '.join(str(error).split())}") from error
+    if values is None:
+        raise InputError(f"{what}: {path} is empty; expected settings by name")
     if not isinstance(values, dict):
-        raise InputError(f"{what}: expected settings by name in {path}, got {type(values).__name__}")
+        raise InputError(f"{what}: expected settings by name in {path}, got a {type(values).__name__}")
     return values
 
 
 def read_json(path: Path, what: str) -> Any:
     """The values of a JSON file; ``what`` names the argument in errors."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
+        return json.loads(read_whole(path, what))
     except ValueError as error:
         raise InputError(f"{what}: {path} is no JSON file: {' '.join(str(error).split())}") from error
+
+
+def read_whole(path: Path, what: str) -> str:
+    """The text of a file; ``what`` names the argument in errors."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{what}: {path} is no text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def check_output(path: Path, *, folder: bool, what: str = "output") -> None:
+    """Refuse a place that cannot be written before any work is done. Nothing is made.
+
+    >>> check_output(Path(__file__), folder=True)    # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: output: expected a folder, got the file ...
+    """
+    kind, other = ("folder", "file") if folder else ("file", "folder")
+    if path.exists() and path.is_dir() != folder:
+        raise InputError(f"{what}: expected a {kind}, got the {other} {path}")
+    there = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    if there != path.absolute() and not there.is_dir():
+        raise InputError(f"{what}: {path} cannot be written: {there} is a file")
+    if not os.access(there, os.W_OK):
+        raise InputError(f"{what}: {path} cannot be written: no permission for {there}")
 
 
 def put(settings: dict[str, Any], name: str, value: Any) -> None:

@@ -110,7 +110,7 @@ def test_files_that_are_broken(tmp_path):
     assert refusal(tmp_path) == "source: a record cannot be read: JSON parse error: Invalid value. in row 0"
     (tmp_path / "x.jsonl").unlink()
     (tmp_path / "x.txt").write_bytes(b"\xff\xfe\xfa")
-    assert "cannot be read: 'utf-8' codec can't decode" in refusal(tmp_path)
+    assert refusal(tmp_path) == "source: expected text in UTF-8, got invalid start byte at byte 0"
 
 
 def test_the_hub_is_asked_for_a_fixed_revision(monkeypatch):

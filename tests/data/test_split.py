@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from softmax_rnn.data.split import check_sides, in_test, sides
+from softmax_rnn.data.split import check_split, in_test, sides
 from softmax_rnn.errors import InputError
 
 TEXTS = [f"text number {number}" for number in range(2000)]
@@ -37,9 +37,9 @@ def test_surplus_test_documents_do_not_become_training():
     [
         (12, 0, "test_fraction: 0.001 of 12 documents leaves the test split empty; try 0.25"),
         (0, 4, "test_fraction: 0.001 of 4 documents leaves the train split empty; try 0.0005"),
-        (1, 0, "source: expected 2 documents or more to split into train and test, got 1"),
+        (1, 0, "source: expected 2 documents or more to split into train and test, got 1; give a folder .*"),
     ],
 )
 def test_an_empty_side_is_refused(train, test, message):
     with pytest.raises(InputError, match=f"^{message}$"):
-        check_sides(train, test, 0.001)
+        check_split([("train", "a")] * train + [("test", "b")] * test, 0.001)

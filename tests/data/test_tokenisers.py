@@ -100,8 +100,8 @@ def test_a_tokenizer_that_is_not_there(monkeypatch):
 
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", offline)
     with pytest.raises(InputError) as caught:
-        load_tokenizer("byte")
-    assert str(caught.value) == "tokenizer: 'byte' is not 'bytes' or 'bpe' and cannot be loaded: We couldn't connect"
+        load_tokenizer("gpt2")
+    assert str(caught.value) == "tokenizer: 'gpt2' is not 'bytes' or 'bpe' and cannot be loaded: We couldn't connect"
 
 
 def test_a_python_tokenizer_is_encoded_too():

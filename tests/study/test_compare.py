@@ -56,15 +56,6 @@ def test_a_spec_in_a_file(tmp_path):
         compare(str(path), "linear_elu")
 
 
-def test_wrong_uses_are_one_line(trained, tmp_path):
-    with pytest.raises(InputError, match="expected two runs or two variants, got the run"):
-        compare("softmax", str(trained / "elu"))
-    with pytest.raises(InputError, match="is no run"):
-        compare(str(tmp_path), "softmax")
-    with pytest.raises(InputError, match="did you mean 'softmax'"):
-        compare("sofmax", "linear_elu")
-
-
 def test_the_command_prints_settings_losses_and_formulas(trained, capsys):
     command(str(trained / "softmax"), str(trained / "elu"))
     shown = capsys.readouterr().out

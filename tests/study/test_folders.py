@@ -6,10 +6,9 @@ import json
 import pytest
 
 from softmax_rnn.cli.report import report
-from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.report.files import write_json
-from softmax_rnn.study.folders import find_runs, results_of, varied_settings
+from softmax_rnn.study.folders import results_of, varied_settings
 
 
 def test_runs_are_found_in_their_state(trained):
@@ -79,16 +78,3 @@ def test_runs_with_other_settings_are_not_compared():
         "learning_rate": 1e-3,
     }
     assert varied_settings(runs)[3] == {"variant": "softmax", "seed": 0, "data": "mqar", "data.pairs": 8}
-
-
-def test_a_folder_that_is_no_run_is_told_in_one_line(tmp_path):
-    with pytest.raises(InputError, match=r"^runs: .* is no run and holds none \(expected config.yaml"):
-        find_runs(tmp_path)
-    with pytest.raises(InputError, match=r"^runs: there is no folder"):
-        results_of([tmp_path / "missing"])
-    (tmp_path / "results.json").write_text("{")
-    with pytest.raises(InputError, match=r"^runs: .*results.json cannot be read"):
-        results_of([tmp_path])
-    (tmp_path / "results.json").write_text("[]")
-    with pytest.raises(InputError, match="it lacks study, machine, runs, variants"):
-        results_of([tmp_path])

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from softmax_rnn.errors import InputError
 from softmax_rnn.study import serve as served
 from softmax_rnn.study.serve import serve, server
 
@@ -85,13 +84,6 @@ def test_nothing_else_is_served_and_to_nobody_else(ask):
     assert ask("/../runs/half/config.yaml")[0] == 404
     assert ask("/", Host="attacker.example")[0] == 403
     assert ask("/version", Host="localhost:1")[0] == 200
-
-
-def test_a_port_in_use_and_a_folder_without_runs_are_one_line(runs, ask, tmp_path):
-    with pytest.raises(InputError, match=rf"^port: {ask.address[1]} cannot be used"):
-        server(runs, ask.address[1])
-    with pytest.raises(InputError, match="is no run and holds none"):
-        server(tmp_path / "runs" / "softmax" / "final", 0)
 
 
 def test_ctrl_c_ends_quietly(runs, monkeypatch, capsys):

@@ -69,7 +69,7 @@ def test_faults_of_a_file_are_one_line(tmp_path: Path, change: dict[str, object]
     path.write_text(yaml.safe_dump(VALUES | change))
     with pytest.raises(InputError) as caught:
         load_study(str(path))
-    assert str(caught.value) == said
+    assert str(caught.value) == f"{path}: {said}"
 
 
 @pytest.mark.parametrize(

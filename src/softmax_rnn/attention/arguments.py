@@ -61,6 +61,32 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Shape:
     return Shape(batch, heads, kv_heads, time, key_dim, value_dim)
 
 
+def check_spec(spec: AttentionSpec) -> None:
+    """A spec, and not the name of one."""
+    if not isinstance(spec, AttentionSpec):
+        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
+
+
+def check_state_sizes(heads: int, kv_heads: int | None, dtype: torch.dtype, **sizes: int) -> None:
+    """What a state is made of: numbers of 1 or more, heads that share keys evenly, a dtype for them."""
+    for name, size in {"heads": heads, "kv_heads": kv_heads, **sizes}.items():
+        if size is not None and (not isinstance(size, (int, torch.SymInt)) or size < 1):
+            raise InputError(f"{name}: expected a whole number of 1 or more, got {size!r}")
+    if kv_heads is not None and heads % kv_heads:
+        raise InputError(f"kv_heads: expected a divisor of the {heads} heads, got {kv_heads}")
+    if not dtype.is_floating_point:
+        raise InputError(f"dtype: expected a floating-point dtype, got {dtype}")
+
+
+def check_device(device: torch.device | str | None) -> None:
+    """A device that torch knows and that is there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"device: {str(device)!r} cannot be used: {reason}") from error
+
+
 def check_extras(spec: AttentionSpec, shape: Shape, like: Tensor, given: dict[str, Tensor | None]) -> Extras:
     """The tensors that the spec needs are there, no others, and they fit."""
     per_position = (shape.batch, shape.heads, shape.time)

@@ -85,7 +85,9 @@ def extend(
     """
     unknown = set(tensors) - set(Extras.__dataclass_fields__)
     if unknown:
-        raise InputError(f"{unknown.pop()}: extend() takes no such argument")
+        raise InputError(
+            f"{unknown.pop()}: extend() takes no such argument; expected {', '.join(Extras.__dataclass_fields__)}"
+        )
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
     output, after = run(call, state, form, keep_state=True)
@@ -126,7 +128,7 @@ def step(
         k_t.unsqueeze(2),
         v_t.unsqueeze(2),
         state,
-        key_mask=None if key_mask is None else key_mask.unsqueeze(-1),
+        key_mask=key_mask.unsqueeze(-1) if isinstance(key_mask, Tensor) else key_mask,
         form="recurrent",
         nonpositive=nonpositive,
         **widened,

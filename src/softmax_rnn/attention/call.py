@@ -15,6 +15,7 @@ from softmax_rnn.attention.arguments import (
     check_nonpositive,
     check_qkv,
     check_segment_ids,
+    check_spec,
 )
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.pointwise import Extras
@@ -68,8 +69,7 @@ def check_call(
     nonpositive: str,
 ) -> Call:
     """Check everything that a user gave, once."""
-    if not isinstance(spec, AttentionSpec):
-        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
+    check_spec(spec)
     shape = check_qkv(q, k, v)
     check_key_mask(key_mask, shape, q.device)
     check_segment_ids(segment_ids, shape, q.device)
@@ -127,6 +127,8 @@ def check_state(call: Call, state: State) -> None:
         if came is None or _without_time(tuple(came.shape), kind) != _without_time(size, kind):
             found = None if came is None else tuple(came.shape)
             raise InputError(f"state: its {name} has shape {found}, the call needs {size}")
+        if came.device != call.q.device:
+            raise InputError(f"state: expected the device of q, {call.q.device}, got {came.device}")
 
 
 @cache

@@ -11,6 +11,7 @@ from softmax_rnn.attention.algebra import (
     simplify,
     state_numbers,
 )
+from softmax_rnn.attention.arguments import check_spec
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
 from softmax_rnn.attention.spec import AttentionSpec, Part, RowSum
@@ -58,6 +59,7 @@ def explain(spec: AttentionSpec, situation: Situation = TYPICAL) -> Explanation:
     >>> print(str(explain(VARIANTS["softmax"])).splitlines()[0])
     o = Σ w v / Σ w,  w = exp(q·k/√d)
     """
+    check_spec(spec)
     parts = {field.name: getattr(spec, field.name) for field in fields(AttentionSpec)}
     names = same_names(spec)
     notes = [VARIANTS.row(name).note for name in names if VARIANTS[name] == spec]

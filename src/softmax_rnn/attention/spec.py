@@ -383,6 +383,8 @@ class AttentionSpec:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> AttentionSpec:
         """The inverse of `to_dict`; parts that are left out take their default."""
+        if not isinstance(values, dict):
+            raise InputError(f"spec: expected parts by name, got a {type(values).__name__}")
         known = [field.name for field in fields(cls)]
         for name in values:
             if name not in known:
@@ -397,7 +399,10 @@ class AttentionSpec:
     @classmethod
     def from_json(cls, text: str) -> AttentionSpec:
         """The spec from JSON text."""
-        return cls.from_dict(json.loads(text))
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise InputError(f"spec: expected JSON, got {text[:40]!r}: {error}") from error
 
 
 def _part_to_dict(part: Part | None) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
+from softmax_rnn.attention.arguments import check_device, check_spec, check_state_sizes
 from softmax_rnn.attention.bounds import empty_extent
 from softmax_rnn.attention.pointwise import keys_differ_by_head
 from softmax_rnn.attention.ranged import ExpOnRange
@@ -145,7 +146,10 @@ def init_state(
     >>> init_state(VARIANTS["taylor_2"], batch=1, heads=2, key_dim=4).matrix.shape    # C(6, 2) = 15 features
     torch.Size([1, 2, 15, 5])
     """
+    check_spec(spec)
     value_dim = key_dim if value_dim is None else value_dim
+    check_state_sizes(heads, kv_heads, dtype, batch=batch, key_dim=key_dim, value_dim=value_dim)
+    check_device(device)
     shared = heads if keys_differ_by_head(spec) else (kv_heads or heads)
     wide = dtype if dtype == torch.float64 else torch.float32
 

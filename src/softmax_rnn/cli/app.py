@@ -33,4 +33,10 @@ def main_options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Softmax attention as a recurrent neural network: look at it, take it apart, verify and measure it."""
+    """Softmax attention as a recurrent neural network: look at it, take it apart, verify and measure it.
+
+    Examples:
+      softmax-rnn study quick --dry-run
+      softmax-rnn explain taylor_4
+      softmax-rnn train --variant linear_elu --data shakespeare --steps 200
+    """

@@ -19,7 +19,10 @@ def variants(
 ) -> None:
     """List every attention by name: formula, parameters, state, and the names that are the same function.
 
-    Example: softmax-rnn variants --head-dim 32
+    Examples:
+      softmax-rnn variants
+      softmax-rnn variants --head-dim 32
+      softmax-rnn variants --json
     """
     from softmax_rnn.attention.algebra import same_names, state_numbers
     from softmax_rnn.attention.formula import formula
@@ -60,7 +63,10 @@ def explain(
 ) -> None:
     """Explain a variant: its formula, what cancels, its other names, its state, which form runs and why.
 
-    Example: softmax-rnn explain gated_softmax_out_gate_L2norm_nodivS_noclamp
+    Examples:
+      softmax-rnn explain softmax
+      softmax-rnn explain taylor_4 --time 16384 --head-dim 32 --train
+      softmax-rnn explain gated_softmax_out_gate_L2norm_nodivS_noclamp
     """
     from dataclasses import asdict
 
@@ -84,14 +90,20 @@ def verify(
 ) -> None:
     """Check every variant in every form that it allows against the literal formula: outputs and gradients.
 
-    Example: softmax-rnn verify softmax taylor_2
+    Examples:
+      softmax-rnn verify
+      softmax-rnn verify softmax taylor_2
+      softmax-rnn verify linear_elu --output results/verify.json
     """
     from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import print_checks, print_orders, progress
+    from softmax_rnn.validation import check_output
 
+    if output is not None:
+        check_output(output, folder=False)
     wanted = names or list(VARIANTS)
     for name in wanted:
         VARIANTS[name]  # an unknown name is told before any work

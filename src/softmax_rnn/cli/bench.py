@@ -13,7 +13,14 @@ from softmax_rnn.cli.app import AsJson, print_json
 if TYPE_CHECKING:
     from softmax_rnn.bench.results import Task
 
-bench_app = typer.Typer(help="Measure speed and memory, as ratios to peers in the same run.")
+bench_app = typer.Typer(
+    help="""Measure speed and memory, as ratios to peers in the same run.
+
+    Examples:
+      softmax-rnn bench attention --quick
+      softmax-rnn bench decode --output results/decode
+    """
+)
 
 Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of a quarter of an hour.")]
 
@@ -27,7 +34,9 @@ def attention(
 ) -> None:
     """Time and memory of attention against the platform's softmax and the materialised formula.
 
-    Example: softmax-rnn bench attention --quick
+    Examples:
+      softmax-rnn bench attention --quick
+      softmax-rnn bench attention --all-memory --output results/memory
     """
     from softmax_rnn.bench.attention import full_tasks, memory_tasks, quick_tasks
     from softmax_rnn.report.charts import attention_chart
@@ -44,7 +53,9 @@ def model(
 ) -> None:
     """Training step of a whole model against transformers' Llama with SDPA, same sizes and weights.
 
-    Example: softmax-rnn bench model --quick
+    Examples:
+      softmax-rnn bench model --quick
+      softmax-rnn bench model --output results/model
     """
     from softmax_rnn.bench.model import model_tasks
     from softmax_rnn.report.charts import model_chart
@@ -60,7 +71,9 @@ def decode(
 ) -> None:
     """Time of a new token and bytes of the state against the length of the context.
 
-    Example: softmax-rnn bench decode --quick
+    Examples:
+      softmax-rnn bench decode --quick
+      softmax-rnn bench decode --quick --json
     """
     from softmax_rnn.bench.decode import decode_tasks
     from softmax_rnn.report.charts import decode_chart
@@ -76,7 +89,9 @@ def train(
 ) -> None:
     """The training loop against a bare PyTorch loop, tokenising, and the time to the first step.
 
-    Example: softmax-rnn bench train --quick
+    Examples:
+      softmax-rnn bench train --quick
+      softmax-rnn bench train --output results/train
     """
     from softmax_rnn.bench.train import train_tasks
 
@@ -88,7 +103,9 @@ def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, out
     from softmax_rnn.report.charts import save_chart
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import print_bench, progress
+    from softmax_rnn.validation import check_output
 
+    check_output(output, folder=True)
     with progress("bench", len(tasks)) as advance:
         results = run(tasks, advance)
     value = results.to_json()

@@ -12,9 +12,9 @@ def doctor(as_json: AsJson = False) -> None:
 
     The exit code is 1 if something is missing that every command needs.
 
-    Example: softmax-rnn doctor
-
-    Example: softmax-rnn doctor --json
+    Examples:
+      softmax-rnn doctor
+      softmax-rnn doctor --json
     """
     from softmax_rnn.installation import REQUIRED, packages
     from softmax_rnn.machine import surroundings

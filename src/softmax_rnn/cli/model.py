@@ -29,7 +29,10 @@ def generate(
 ) -> None:
     """Continue a text, token by token, with the speed and the bytes of the decoding state.
 
-    Example: softmax-rnn generate smollm2 "The capital of France is" --variant softmax
+    Examples:
+      softmax-rnn generate smollm2 "The capital of France is"
+      softmax-rnn generate smollm2 "Once" --variant softmax --state-out once.state
+      softmax-rnn generate runs/elu/final "To be" --temperature 0.8 --top-k 20
     """
     from softmax_rnn.model.sampling import Sampling
     from softmax_rnn.model.stream import generate_command
@@ -80,12 +83,17 @@ def convert_report(
 ) -> None:
     """Convert a pretrained model to other attentions and report its loss on a text.
 
-    Example: softmax-rnn convert-report smollm2 --variant softmax --variant taylor_4 --tokens 256
+    Examples:
+      softmax-rnn convert-report smollm2 --variant softmax --variant taylor_4
+      softmax-rnn convert-report smollm2 --text play.txt --tokens 256
     """
     from softmax_rnn.model.perplexity import DEFAULT_VARIANTS, conversion_report
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import print_conversion
+    from softmax_rnn.validation import check_output
 
+    if output is not None:
+        check_output(output, folder=False)
     found = conversion_report(
         model, variants or DEFAULT_VARIANTS, text, tokens=tokens, context=context, progress=not as_json
     )
@@ -101,7 +109,10 @@ def convert_report(
 def evaluate(context: typer.Context) -> None:
     """Run the lm-evaluation-harness with the model `softmax_rnn`; takes the arguments of lm_eval.
 
-    Example: softmax-rnn eval run --model softmax_rnn --model_args pretrained=PATH --tasks lambada_openai
+    Examples:
+      softmax-rnn eval ls tasks
+      softmax-rnn eval run --model softmax_rnn --tasks lambada_openai \\
+        --model_args pretrained=runs/elu/final
     """
     from importlib.util import find_spec
 
@@ -109,6 +120,8 @@ def evaluate(context: typer.Context) -> None:
 
     if find_spec("lm_eval") is None:
         raise InputError("eval: lm-eval is not installed; install it with: pip install 'softmax-rnn[eval]'")
+    if not context.args:
+        raise InputError("eval: expected the arguments of lm_eval, such as run or ls; see softmax-rnn eval --help")
     from softmax_rnn.evaluation.__main__ import main
 
     sys.argv = ["lm_eval", *context.args]

@@ -20,17 +20,19 @@ def report(
 ) -> None:
     """Make the report from run folders, finished or not: report.html, results.json, figures, tables.
 
-    Example: softmax-rnn report runs/quick
-
-    Example: softmax-rnn report runs/softmax runs/elu --output runs/both
+    Examples:
+      softmax-rnn report runs/quick
+      softmax-rnn report runs/softmax runs/elu --output runs/both
     """
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.study_page import write_report
     from softmax_rnn.study.folders import RESULTS, results_of
+    from softmax_rnn.validation import check_output
 
     results = results_of(folders)
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()
     target = output or (folders[0] if study else Path("runs/report"))
+    check_output(target, folder=True)
     write_json(target / RESULTS, results)
     page = write_report(results, target)
     if as_json:
@@ -46,9 +48,9 @@ def compare(
 ) -> None:
     """Print the difference of two runs (settings, losses, speed) or of two variants (formulas, parts).
 
-    Example: softmax-rnn compare softmax gated_softmax_no_gate_L2norm_nodivS_noclamp
-
-    Example: softmax-rnn compare runs/softmax runs/elu
+    Examples:
+      softmax-rnn compare softmax gated_softmax_no_gate_L2norm_nodivS_noclamp
+      softmax-rnn compare runs/softmax runs/elu
     """
     from softmax_rnn.study.compare import compare as compare_two
 
@@ -67,7 +69,9 @@ def watch(
 ) -> None:
     """Show the report in the browser while the study runs; it changes by itself. Ctrl-C ends it.
 
-    Example: softmax-rnn watch runs/quick
+    Examples:
+      softmax-rnn watch runs/quick
+      softmax-rnn watch runs/quick --port 0
     """
     from softmax_rnn.study.serve import serve
 

@@ -24,30 +24,35 @@ def study(
         typer.Option(help="Runs side by side, the cores divided among them; all cores, up to 4, when left out.", min=1),
     ] = None,
     runner: Annotated[
-        str, typer.Option(help="local, or ray: a Ray cluster (pip install 'softmax-rnn[ray]').")
+        str, typer.Option(help="local, or ray: a Ray cluster (pip install 'softmax-rnn\\[ray]').")
     ] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a study: its runs, then a report. What is finished is not repeated; what was interrupted continues.
 
-    Example: softmax-rnn study quick
-
-    Example: softmax-rnn study sec4.1-denominator --jobs 2
-
-    Example: softmax-rnn study new my-study.yaml
+    Examples:
+      softmax-rnn study quick --dry-run
+      softmax-rnn study sec4.1-denominator --jobs 2 --output runs/denominator
+      softmax-rnn study new my-study.yaml
     """
     if name == "new":
         _new(new_file or Path("my-study.yaml"))
         return
+    if new_file is not None:
+        raise InputError(f"study: expected one study, got {name!r} and {str(new_file)!r}; run them one by one")
     if runner not in RUNNERS:
         raise unknown_name("runner", runner, RUNNERS)
-    from softmax_rnn.report.terminal import print_study
-    from softmax_rnn.study.run import StudyRun
     from softmax_rnn.study.spec import load_study
+    from softmax_rnn.validation import check_output
 
     short, loaded = load_study(name)
+    loaded.scale(scale)  # an unknown one is told before anything heavy is imported
     folder = output or Path("runs") / short
+    check_output(folder, folder=True)
+    from softmax_rnn.report.terminal import print_study
+    from softmax_rnn.study.run import StudyRun
+
     whole = StudyRun(short, loaded, scale, folder, _command(name, scale, output))
     if as_json and dry_run:
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
@@ -65,7 +70,7 @@ def _carry_out(whole: Any, runner: Any, as_json: bool) -> None:
     from softmax_rnn.report.terminal import print_claims
     from softmax_rnn.study.live import StudyTable
 
-    with StudyTable(whole.name, whole.runs) as table:
+    with StudyTable(whole.name, whole.runs, whole.left) as table:
         results = whole.carry_out(runner, table.watch)
     page = write_report(results, whole.output)
     if as_json:
@@ -99,11 +104,13 @@ def _command(name: str, scale: str, output: Path | None) -> str:
 def _new(path: Path) -> None:
     from softmax_rnn.report.files import write_whole
     from softmax_rnn.study.spec import STUDIES
+    from softmax_rnn.validation import check_output
 
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"study new: expected a file that ends in .yaml, got {path}")
     if path.exists():
         raise InputError(f"study new: {path} exists already; choose another name")
+    check_output(path, folder=False, what="study new")
     text = (STUDIES / "template" / "template.yaml").read_text(encoding="utf-8").replace("NAME", str(path))
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     print(f"{path} is a small study that runs as it is: softmax-rnn study {shlex.quote(str(path))}")

@@ -33,19 +33,24 @@ def terms(
 ) -> None:
     """Measure the Taylor terms of a causal language model: per layer and head, with losses, advice and a page.
 
-    Example: softmax-rnn terms smollm2 --text play.txt --output results/terms
-
-    Example: softmax-rnn terms smollm2 --tokens 128 --statistics-only
+    Examples:
+      softmax-rnn terms smollm2 --tokens 128 --statistics-only
+      softmax-rnn terms smollm2 --text play.txt --output results/play
+      softmax-rnn terms runs/softmax/final --method taylor --method box
     """
+    from softmax_rnn.model.perplexity import read_text
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
     from softmax_rnn.model.terms import check_arguments, terms_record
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import progress
     from softmax_rnn.taylor.methods import METHODS
+    from softmax_rnn.validation import check_output
 
     wanted = [] if statistics_only else list(methods or METHODS)
     check_arguments([0, 0], epsilon, tolerance, wanted)
-    ids = _token_ids(load_tokenizer(model), text, max(tokens, loss_tokens) + 1)
+    check_output(output, folder=True)
+    content = read_text(text)
+    ids = _token_ids(load_tokenizer(model), content, max(tokens, loss_tokens) + 1)
     loaded = load_pretrained(model)
     with progress("terms", _steps(loaded, len(ids), context, wanted)) as advance:
         value = terms_record(
@@ -74,12 +79,11 @@ def terms(
     print("results: " + ", ".join(str(path) for path in files[:2]) + f" and {len(files) - 2} figures")
 
 
-def _token_ids(tokenizer: Any, text: Path | None, count: int) -> list[int]:
+def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
     from softmax_rnn.errors import InputError
-    from softmax_rnn.model.perplexity import read_text
 
     # Enough characters for the tokens: a token of running text has some four, of any text fewer than forty.
-    ids = tokenizer(read_text(text)[: 40 * count], truncation=True, max_length=count)["input_ids"]
+    ids = tokenizer(text[: 40 * count], truncation=True, max_length=count)["input_ids"]
     if len(ids) < 2:
         raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
     return ids

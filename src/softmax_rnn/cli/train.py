@@ -39,11 +39,11 @@ def train(
 ) -> None:
     """Train a model on a text or a recall task; interrupted, the same command continues exactly.
 
-    Example: softmax-rnn train --variant linear_elu --data shakespeare --steps 200 --output runs/elu
-
-    Example: softmax-rnn train --data mqar --set data.pairs=8 --set model.use_mlp=false --output runs/mqar
-
-    Example: torchrun --nproc_per_node=2 -m softmax_rnn train --config run.yaml --output runs/two
+    Examples:
+      softmax-rnn train --variant linear_elu --steps 200 --output runs/elu
+      softmax-rnn train --data mqar --set data.pairs=8 --set model.use_mlp=false
+      softmax-rnn train --recipe cpu --size micro --data kjv --dry-run
+      torchrun --nproc_per_node=2 -m softmax_rnn train --output runs/two
     """
     from softmax_rnn.experiment.config import read_config, resolve
 

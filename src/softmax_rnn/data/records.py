@@ -16,13 +16,16 @@ A folder stands for all its files, which must be of one kind; each may be compre
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.corpora import CORPORA
+from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def load_records(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
     elif _HUB_NAME.fullmatch(config.source) and _ending(path) not in KINDS:
         records, fingerprint = _hub(config)
     elif len(path.parts) == 1 and not path.suffix:
-        raise unknown_name("source", config.source, CORPORA)
+        raise unknown_name("source", config.source, [*CORPORA, *TASKS])
     else:
         raise InputError(f"source: no file or folder {config.source!r}")
     if records.column_names:
@@ -57,18 +60,34 @@ def _check_column(column: str, names: Iterable[str]) -> None:
 def read_texts(records: Iterable[Any], column: str) -> Iterator[str]:
     """The text of each record; none counts as empty."""
     reading = iter(records)
-    while True:
-        try:
-            record = next(reading, None)
-        except (ValueError, OSError) as error:  # pyarrow's, the decoder's, the connection's
-            raise InputError(f"source: a record cannot be read: {_reason(error)}") from error
-        if record is None:
-            return
-        _check_column(column, record)
-        text = record[column]
-        if not isinstance(text, str | None):
-            raise InputError(f"text_column: expected text in column {column!r}, got {type(text).__name__}")
-        yield text or ""
+    with _silent("datasets.packaged_modules.json.json"):  # it tells of a broken file, and then raises
+        while (record := _next(reading)) is not None:
+            _check_column(column, record)
+            text = record[column]
+            if not isinstance(text, str | None):
+                raise InputError(f"text_column: expected text in column {column!r}, got {type(text).__name__}")
+            yield text or ""
+
+
+def _next(reading: Iterator[Any]) -> Any:
+    try:
+        return next(reading, None)
+    except UnicodeDecodeError as error:
+        raise InputError(f"source: expected text in UTF-8, got {error.reason} at byte {error.start}") from error
+    except (ValueError, OSError) as error:  # pyarrow's, the decoder's, the connection's
+        raise InputError(f"source: a record cannot be read: {_reason(error)}") from error
+
+
+@contextmanager
+def _silent(logger: str) -> Iterator[None]:
+    """Inside, a logger of somebody else is silent: what goes wrong is an error here."""
+    found = logging.getLogger(logger)
+    before = found.level
+    found.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        found.setLevel(before)
 
 
 def _local(path: Path) -> tuple[IterableDataset, str]:
@@ -120,9 +139,10 @@ def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
 
     revision = _revision(config.source)
     try:
-        records = load_dataset(
-            config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
-        )
+        with _silent("huggingface_hub"):  # it tells of every attempt to connect
+            records = load_dataset(
+                config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
+            )
     except Exception as error:  # connections, names, configurations, splits: each has errors of its own
         raise InputError(f"source: {config.source} cannot be loaded from the hub: {_reason(error)}") from error
     content = revision or getattr(records, "_fingerprint", "")

@@ -34,14 +34,23 @@ def sides(texts: Iterable[str], fraction: float, test_documents: int | None) -> 
             yield "test", text
 
 
-def check_sides(train: int, test: int, fraction: float) -> None:
-    """Refuse a split with an empty side; the arguments are numbers of documents."""
-    total = train + test
-    if train and test:
-        return
+def check_split(labelled: Iterable[tuple[str, str]], fraction: float) -> None:
+    """Refuse a split with an empty side, before anything is tokenised. It looks no further than it must.
+
+    >>> check_split([("train", "a"), ("test", "b"), ("train", "c")], 0.5)
+    """
+    counts = {"train": 0, "test": 0}
+    for side, _ in labelled:
+        counts[side] += 1
+        if all(counts.values()):
+            return
+    total = sum(counts.values())
     if total < 2:
-        raise InputError(f"source: expected 2 documents or more to split into train and test, got {total}")
-    side, better = ("train", fraction / 2) if test else ("test", min(0.5, max(2 * fraction, 3 / total)))
+        raise InputError(
+            f"source: expected 2 documents or more to split into train and test, got {total};"
+            " give a folder of .txt files, or a .jsonl file with one document a line"
+        )
+    side, better = ("train", fraction / 2) if counts["test"] else ("test", min(0.5, max(2 * fraction, 3 / total)))
     raise InputError(
         f"test_fraction: {fraction:g} of {total} documents leaves the {side} split empty; try {better:.2g}"
     )

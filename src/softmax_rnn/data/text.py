@@ -21,7 +21,7 @@ from softmax_rnn.data.documents import Texts, open_stream, open_texts, texts_of
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.data.layouts import PackedRows, PaddedRows
 from softmax_rnn.data.rows import Rows, RowStream
-from softmax_rnn.data.split import check_sides, in_test, sides
+from softmax_rnn.data.split import check_split, in_test, sides
 from softmax_rnn.data.stream import TextStream
 from softmax_rnn.data.tokenisers import bpe_tokenizer, load_tokenizer, tokenizer_hash, vocabulary_size
 from softmax_rnn.data.tokens import FORMAT, Tokens, cached_tokens
@@ -59,6 +59,7 @@ def load_text(config: TextConfig, *, context: int, seed: int) -> TextData:
 def _at_hand(config: TextConfig, context: int) -> TextData:
     texts = open_texts(config)
     fraction = _fraction(config)
+    check_split(sides(texts, fraction, config.test_documents), fraction)
     split = _split_key(config, texts, fraction, config.test_documents)
     tokenizer = _tokenizer(config, texts, fraction, split)
     encoder = Encoder(tokenizer, config.workers)
@@ -66,7 +67,6 @@ def _at_hand(config: TextConfig, context: int) -> TextData:
     labelled = sides(texts, fraction, config.test_documents)
     found = cached_tokens(folder, labelled, ("train", "test"), encoder)
     train, test = found["train"], found["test"]
-    check_sides(train.documents, test.documents, fraction)
     rows = _rows(config, train, context, drop_last=True)
     if not len(rows):
         raise InputError(f"context: expected at most the {len(train.tokens)} tokens of the train split, got {context}")

@@ -14,16 +14,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softmax_rnn.data.cache import cached, key
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
+OWN = ("bytes", "bpe")
+"""Tokenizers that are made here; a name that is nearly one of them is not asked for on the hub."""
 END = "<|endoftext|>"
 BPE_TEXT = 100_000_000
 """BPE is trained on the first so many characters: more change little and take long."""
@@ -33,6 +36,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     """``bytes``, or a tokenizer by its hub name or path. It must be able to end a document."""
     if name == "bytes":
         return byte_tokenizer()
+    if not Path(name).exists() and get_close_matches(name.lower(), OWN):
+        raise unknown_name("tokenizer", name, OWN)
     from transformers import AutoTokenizer
 
     try:

@@ -24,6 +24,7 @@ from softmax_rnn.train.job import Job
 from softmax_rnn.train.processes import this_share
 from softmax_rnn.train.run import Outcome, process_group, run_job
 from softmax_rnn.train.trackers import check_trackers
+from softmax_rnn.validation import check_output, read_json
 
 
 def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) -> Outcome:
@@ -78,7 +79,7 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
     """Refuse to continue a run on data that has changed."""
     if not folder.data.exists():
         return
-    before, now = flat(json.loads(folder.data.read_text(encoding="utf-8"))), flat(facts)
+    before, now = flat(read_json(folder.data, "run")), flat(facts)
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     if changed:
         name = changed[0]
@@ -89,7 +90,8 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
 
 
 def check_folder(config: RunConfig, folder: RunFolder) -> None:
-    """Refuse a folder that holds another run, or something else altogether."""
+    """Refuse a folder that holds another run, or something else altogether, or that cannot be written."""
+    check_output(folder.path, folder=True)
     if folder.config.exists():
         changed = differences(resolve(read_config(folder.config)), config)
         if changed:
@@ -97,8 +99,5 @@ def check_folder(config: RunConfig, folder: RunFolder) -> None:
             raise InputError(
                 f"output: {folder.path} holds a run with other settings ({changed[0]}{more}); take another"
             )
-    elif folder.path.exists():
-        if not folder.path.is_dir():
-            raise InputError(f"output: expected a folder, got the file {folder.path}")
-        if any(not name.name.startswith(".") for name in folder.path.iterdir()):
-            raise InputError(f"output: the folder {folder.path} holds other files and no run; take another folder")
+    elif folder.path.exists() and any(not name.name.startswith(".") for name in folder.path.iterdir()):
+        raise InputError(f"output: the folder {folder.path} holds other files and no run; take another folder")

@@ -82,10 +82,13 @@ def _check_folder(name: str | Path) -> None:
     text = str(name)
     hub_name = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     folder = Path(text).expanduser()
+    if folder.is_file():
+        raise InputError(f"model: expected the folder of a saved model, got the file {text}")
     if not folder.is_dir() and (isinstance(name, Path) or not hub_name):
         raise InputError(f"model: there is no folder {text}")
     if folder.is_dir() and not (folder / "config.json").is_file():
-        raise InputError(f"model: the folder {text} has no config.json")
+        hint = f"; it is a run, take {text}/final" if (folder / "final" / "config.json").is_file() else ""
+        raise InputError(f"model: the folder {text} has no config.json{hint}")
 
 
 def _first_line(error: BaseException) -> str:

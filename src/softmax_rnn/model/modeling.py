@@ -37,6 +37,7 @@ from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.mamba import MambaMixer, reset_mixer
 from softmax_rnn.model.positions import check_positions, key_mask_of, positions_of
 from softmax_rnn.model.spec_attention import SpecAttention
+from softmax_rnn.model.tokens import check_embedded, check_tokens, outside_vocabulary
 
 
 class SoftmaxRNNBlock(GradientCheckpointingLayer):
@@ -121,8 +122,13 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
             raise InputError("input_ids: expected exactly one of input_ids and inputs_embeds")
         if kwargs.get("output_attentions", self.config.output_attentions):
             raise InputError("output_attentions: the weights of attention are never made as a whole; leave it out")
-        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if input_ids is not None:
+            check_tokens("input_ids", input_ids)
+        hidden = self._embedded(input_ids) if inputs_embeds is None else inputs_embeds
+        check_embedded(hidden, self.config.hidden_size)
         batch, time = hidden.shape[:2]
+        if segment_ids is not None:
+            check_tokens("segment_ids", segment_ids, (batch, time))
         cache = self._cache(past_key_values, use_cache, segment_ids)
         past = 0 if cache is None else cache.get_seq_length()
         key_mask = key_mask_of(attention_mask, batch, time, past)
@@ -144,6 +150,13 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
                 past_key_values=cache,
             )
         return BaseModelOutputWithPast(last_hidden_state=self.norm(hidden), past_key_values=cache)
+
+    def _embedded(self, input_ids: Int[Tensor, "B T"] | None) -> Float[Tensor, "B T hidden"]:
+        assert input_ids is not None
+        try:
+            return self.embed_tokens(input_ids)
+        except IndexError as error:
+            raise outside_vocabulary("input_ids", input_ids, self.config.vocab_size) from error
 
     def _cache(self, given: SpecCache | None, use_cache: bool | None, segment_ids: Tensor | None) -> SpecCache | None:
         """The cache of this call. Unasked, none is made where gradients are, or documents are packed."""
@@ -200,7 +213,11 @@ class SoftmaxRNNForCausalLM(SoftmaxRNNPreTrainedModel, GenerationMixin):
         logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            check_tokens("labels", labels, tuple(logits.shape[:2]))
+            try:
+                loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            except IndexError as error:
+                raise outside_vocabulary("labels", labels, self.config.vocab_size) from error
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -29,6 +29,7 @@ from softmax_rnn.model.configuration import as_spec
 from softmax_rnn.model.convert import convert
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 from softmax_rnn.report.files import finite
+from softmax_rnn.validation import read_whole
 
 L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
 DEFAULT_VARIANTS = ("softmax", L2_NORM, *(f"taylor_{n}" for n in (2, 4, 10, 20, 40)))
@@ -114,10 +115,10 @@ def read_text(text: str | Path | None) -> str:
     if text is None:
         return default_text()
     if isinstance(text, Path):
-        try:
-            return text.read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"text: {text} cannot be read: {error.strerror}") from error
+        content = read_whole(text, "text")
+        if not content.strip():
+            raise InputError(f"text: {text} is empty")
+        return content
     return text
 
 
@@ -138,10 +139,15 @@ def conversion_report(
     given is left converted to the last variant.
     """
     name = model if isinstance(model, str) else model.config.name_or_path or type(model).__name__
+    # What is misspelt or missing is told before a model is loaded.
+    variants = list(variants)
+    for variant in variants:
+        as_spec(variant)
+    content = read_text(text)
     loaded = load_pretrained(model, dtype) if isinstance(model, str) else model
     if tokenizer is None:
         tokenizer = load_tokenizer(name)
-    ids = tokenizer(read_text(text), truncation=True, max_length=tokens + 1)["input_ids"]
+    ids = tokenizer(content, truncation=True, max_length=tokens + 1)["input_ids"]
     if len(ids) < 2:
         raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
     before = perplexity(loaded, ids, context)

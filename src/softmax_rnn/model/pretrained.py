@@ -45,6 +45,8 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     _check_name(name)
     if not Path(name).is_dir() and not is_hub_name(name):
         raise InputError(f"tokenizer: there is no folder {name}")
+    if Path(name).is_dir() and not list(Path(name).glob("tokenizer*")):
+        raise InputError(f"tokenizer: {name} has none, as models of recall tasks; take one that was trained on a text")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
@@ -76,6 +78,5 @@ def is_hub_name(name: str | Path) -> bool:
 
 def _check_name(name: str | Path) -> None:
     """A plain word that is neither a folder nor a short name is most likely a misspelt short name."""
-    if isinstance(name, str) and "/" not in name and not Path(name).expanduser().is_dir():
-        hint = unknown_name("model", name, SHORT_NAMES)
-        raise InputError(f"{hint}; there is no folder of that name either")
+    if isinstance(name, str) and "/" not in name and not Path(name).expanduser().exists():
+        raise InputError(f"{unknown_name('model', name, SHORT_NAMES)} (and there is no folder {name})")

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
 from typing import Any
 
-from softmax_rnn.errors import unknown_name
+from huggingface_hub.errors import StrictDataclassError
+
+from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 
@@ -55,4 +57,8 @@ def build_config(
         if name not in known:
             raise unknown_name("option", name, sorted(known))
     options = {**asdict(SIZES[size]), **_COMMON, "attention_spec": row.spec, **row.options, "vocab_size": vocab_size}
-    return SoftmaxRNNConfig(**{**options, **overrides})
+    try:
+        return SoftmaxRNNConfig(**{**options, **overrides})
+    except StrictDataclassError as error:
+        reason = error.__cause__ or error
+        raise InputError(f"model: {' '.join(str(reason).split())}") from error

@@ -25,8 +25,9 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache
-from softmax_rnn.model.configuration import SoftmaxRNNConfig
+from softmax_rnn.model.configuration import SoftmaxRNNConfig, as_spec
 from softmax_rnn.model.sampling import Chooser, Sampling
+from softmax_rnn.validation import check_output
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,13 @@ def generate_command(
     from softmax_rnn.model.convert import convert
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
+    # What is misspelt or cannot be written is told before a model is loaded.
+    if variant is not None:
+        as_spec(variant)
+    if state_in is not None and not Path(state_in).is_file():
+        raise InputError(f"state_in: there is no file {state_in}")
+    if state_out is not None:
+        check_output(Path(state_out), folder=False, what="state_out")
     model = load_pretrained(model_name)
     if variant is not None:
         model = convert(model, variant)

@@ -35,6 +35,8 @@ def compare(a: str, b: str) -> dict[str, Any]:
     for name in (a, b):
         if Path(name).is_dir():
             raise InputError(f"compare: the folder {name} is no run (it has no config.yaml)")
+        if "/" in name and not name.endswith(".json"):
+            raise InputError(f"compare: there is no folder {name}; expected a run, a variant or a spec's .json file")
     return compare_specs(a, b)
 
 

@@ -23,6 +23,8 @@ RESULTS = "results.json"
 FOLLOWS = frozenset({"clip", "data.source"})
 """Settings that are no difference of their own: clipping follows from a variant's gates, the source is the data."""
 
+_ENTRY = frozenset({"name", "grid", "varied", "folder", "state", "error", "settings"})
+
 
 def results_of(folders: Sequence[Path]) -> dict[str, Any]:
     """What there is to report: the one study with all it says, or the runs of all folders together."""
@@ -34,6 +36,8 @@ def results_of(folders: Sequence[Path]) -> dict[str, Any]:
 
 def find_runs(folder: Path) -> list[Path]:
     """The runs of a folder: itself, those of a study, or those that stand in it side by side."""
+    if folder.is_file():
+        raise InputError(f"runs: expected the folder of a run or of a study, got the file {folder}")
     if not folder.is_dir():
         raise InputError(f"runs: there is no folder {folder}")
     if (folder / "config.yaml").is_file():
@@ -82,6 +86,8 @@ def read_results(path: Path) -> dict[str, Any]:
     missing = [key for key in keys if not isinstance(found, dict) or key not in found]
     if missing:
         raise InputError(f"runs: {path} is not what a study writes: it lacks {', '.join(missing)}")
+    if not all(isinstance(entry, dict) and set(entry) >= _ENTRY for entry in found["runs"]):
+        raise InputError(f"runs: {path} is not what a study writes: its runs lack one of {', '.join(sorted(_ENTRY))}")
     return found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
 from softmax_rnn.study.spec import Scale, merged
 from softmax_rnn.study.verdicts import panel_text
@@ -36,8 +37,9 @@ def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
     folders: dict[str, Path] = {}
     for grid_name, grid in scale.grids.items():
         for varied in grid.combinations():
-            config = resolve(merged(grid.settings, varied))
             name = run_name(grid_name, varied)
+            with found_in(f"grids.{grid_name}"):
+                config = resolve(merged(grid.settings, varied))
             content = config.content_hash()
             folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
             runs.append(PlannedRun(name, grid_name, varied, config, folder, grid.seconds))

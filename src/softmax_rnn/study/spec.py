@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
 
-from softmax_rnn.errors import unknown_name
+from softmax_rnn.errors import InputError, found_in, unknown_name
 from softmax_rnn.validation import checked, put, read_settings
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -26,6 +26,14 @@ STUDIES = Path(__file__).parents[1] / "studies"
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        for name in values if isinstance(values, dict) else ():
+            if name not in cls.model_fields:
+                raise unknown_name("key", name, cls.model_fields)
+        return values
 
 
 class Grid(_Part):
@@ -104,7 +112,7 @@ class Scale(_Part):
 
     minutes: PositiveFloat
     """What all runs take, on the machine named in the file."""
-    grids: dict[str, Grid]
+    grids: Annotated[dict[str, Grid], Field(min_length=1)]
 
 
 class Study(_Part):
@@ -136,11 +144,14 @@ def load_study(name: str) -> tuple[str, Study]:
     if path.suffix not in (".yaml", ".yml"):
         known = [file.stem for file in sorted(STUDIES.glob("*.yaml"))]
         if name not in known:
+            if path.exists() or "/" in name:
+                raise InputError(f"study: expected {', '.join(known)}, or a file that ends in .yaml, got {name!r}")
             raise unknown_name("study", name, known)
         path = STUDIES / f"{name}.yaml"
     values = read_settings(path, "study")
-    study = checked(Study, values, "key of a study")
-    _check_claims(study)
+    with found_in(str(path)):
+        study = checked(Study, values, "key of a study")
+        _check_claims(study)
     return path.stem, study
 
 

@@ -33,6 +33,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.machine import describe
 from softmax_rnn.report.files import finite, write_json, write_whole
 from softmax_rnn.train.checkpoint import remove_leftovers
+from softmax_rnn.validation import read_json
 
 _PACKAGES = ("transformers", "accelerate", "datasets", "tokenizers", "safetensors", "numpy")
 
@@ -107,13 +108,13 @@ class RunFolder:
     def add_environment(self, facts: dict[str, Any]) -> None:
         """Note where the run was started; each start that continued it is noted too."""
         path = self.path / "environment.json"
-        starts = json.loads(path.read_text(encoding="utf-8"))["starts"] if path.exists() else []
+        starts = read_json(path, "run")["starts"] if path.exists() else []
         write_json(path, {"starts": [*starts, environment() | facts]})
 
     def result(self) -> dict[str, Any] | None:
         """What the finished run found; None while it is not finished."""
         path = self.path / "result.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        return read_json(path, "run") if path.exists() else None
 
     def write_result(self, values: dict[str, Any]) -> None:
         """Say that the run is finished."""
