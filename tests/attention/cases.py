@@ -12,8 +12,9 @@ import oracle
 from attention.compare import Result, run, seeded
 from oracle import ORACLE, dot, f, l2, relu, sum_v, sum_w, taylor_weight
 from softmax_rnn.attention.attend import attend, extend, step
+from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.plan import FORMS, Situation
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Polynomial
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import init_state
 from softmax_rnn.attention.variants import VARIANTS
 

@@ -23,8 +23,7 @@ from softmax_rnn.attention.algebra import (
     simplify,
     state_numbers,
 )
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     EluPlusOne,
@@ -43,6 +42,7 @@ from softmax_rnn.attention.spec import (
     power_score,
     taylor_score,
 )
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")

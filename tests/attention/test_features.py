@@ -22,7 +22,7 @@ from softmax_rnn.attention.features import (
     unit,
     weight_column,
 )
-from softmax_rnn.attention.spec import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu, power_score, taylor_score
+from softmax_rnn.attention.parts import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu, power_score, taylor_score
 
 SIZES = [(1, 0), (1, 5), (2, 3), (3, 1), (4, 2), (5, 4), (8, 3)]
 

@@ -7,9 +7,7 @@ import pytest
 from attention.cases import NAMES
 from softmax_rnn.attention.explain import explain
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.plan import Situation
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     Exp,
@@ -22,6 +20,8 @@ from softmax_rnn.attention.spec import (
     RowSum,
     power_score,
 )
+from softmax_rnn.attention.plan import Situation
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 TEXTS = [

@@ -13,7 +13,7 @@ from attention.cases import HKV, NAMES, H, attention, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run, seeded
 from attention.numbers import TIME, cases, exact_scores, huge_inputs, line, quiet
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.spec import Polynomial
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.variants import VARIANTS
 
 EXP_TRUTHS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -12,7 +12,8 @@ from attention.cases import step_by_step
 from attention.numbers import line
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.nonpositive import NonPositiveError, NonPositiveWarning
-from softmax_rnn.attention.spec import AttentionSpec, RowSum, power_score, taylor_score
+from softmax_rnn.attention.parts import RowSum, power_score, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 

@@ -9,7 +9,7 @@ from attention.cases import NAMES, E, inputs
 from attention.compare import DTYPES, assert_close
 from attention.numbers import TIME, cases, huge_inputs
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.spec import Exp
+from softmax_rnn.attention.parts import Exp
 from softmax_rnn.attention.variants import VARIANTS
 
 L2_NAMES = [name for name in NAMES if "L2norm" in name or "customnorm" in name]

@@ -11,8 +11,9 @@ from attention.cases import NAMES, TIMED, D, E, H, allowed_forms, attention, fre
 from attention.compare import assert_close, run
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.parts import Exp, Polynomial, RowSum, taylor_score
 from softmax_rnn.attention.plan import FORMS, Situation, choose
-from softmax_rnn.attention.spec import AttentionSpec, Exp, Polynomial, RowSum, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 

@@ -12,9 +12,7 @@ from attention.cases import NAMES, TIMED, allowed_forms, attention, in_pieces, s
 from attention.compare import assert_same, run, seeded
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import blocks, chunked
-from softmax_rnn.attention.plan import FORMS
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     EluPlusOne,
@@ -33,6 +31,8 @@ from softmax_rnn.attention.spec import (
     power_score,
     taylor_score,
 )
+from softmax_rnn.attention.plan import FORMS
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")

@@ -16,6 +16,7 @@ from softmax_rnn.attention.bounds import running_bounds
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.on_range import chebyshev_coefficients
+from softmax_rnn.attention.parts import L2Norm, RowSum
 from softmax_rnn.attention.ranged import (
     BoxRange,
     ExpOnRange,
@@ -28,7 +29,7 @@ from softmax_rnn.attention.ranged import (
     TrueRange,
 )
 from softmax_rnn.attention.scores import clenshaw, derivative_rows
-from softmax_rnn.attention.spec import AttentionSpec, L2Norm, RowSum
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError
 

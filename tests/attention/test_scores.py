@@ -11,7 +11,7 @@ import torch
 
 from attention.compare import assert_close, seeded
 from softmax_rnn.attention import scores
-from softmax_rnn.attention.spec import Polynomial, power_score, taylor_coefficients, taylor_score
+from softmax_rnn.attention.parts import Polynomial, power_score, taylor_coefficients, taylor_score
 
 ORDERS = [0, 1, 2, 5, 6, 7, 8, 15, 20, 33, 50, 79, 80, 119, 120]
 

@@ -9,8 +9,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from attention.cases import NAMES
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     Decay,
@@ -32,6 +31,7 @@ from softmax_rnn.attention.spec import (
     taylor_coefficients,
     taylor_score,
 )
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 

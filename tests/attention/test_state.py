@@ -26,8 +26,8 @@ from attention.compare import DTYPES, Result, assert_close, assert_same, run
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import extend, step
 from softmax_rnn.attention.forms import chunked
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.plan import FORMS
-from softmax_rnn.attention.spec import Polynomial
 from softmax_rnn.attention.state import FixedState, GrowingState, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError

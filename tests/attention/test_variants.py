@@ -7,7 +7,8 @@ import pytest
 from attention.cases import NAMES
 from oracle import ORACLE
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.spec import AttentionSpec, Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
+from softmax_rnn.attention.parts import Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variant_table import ADDED, NEIGHBOUR, REFERENCE, UNDOCUMENTED, Variant, VariantTable
 from softmax_rnn.attention.variants import VARIANTS, power, taylor
 from softmax_rnn.errors import InputError, UnknownNameError

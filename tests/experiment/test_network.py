@@ -5,7 +5,8 @@ import torch
 from tests.experiment.small import MODEL, SETTINGS
 from transformers import AutoModelForCausalLM
 
-from softmax_rnn.attention.spec import AttentionSpec, Exp
+from softmax_rnn.attention.parts import Exp
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.network import build_network, model_config, save_network, state_bytes, suspects, suspicion

@@ -30,7 +30,8 @@ from transformers import (
 )
 
 from softmax_rnn.attention.algebra import fixed_state_score
-from softmax_rnn.attention.spec import AttentionSpec, ForgetGate, InputGate, LayerNorm, OutputGate, RMSNorm
+from softmax_rnn.attention.parts import ForgetGate, InputGate, LayerNorm, OutputGate, RMSNorm
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError

@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from softmax_rnn.attention.spec import AttentionSpec, Decay, ForgetGate
+from softmax_rnn.attention.parts import Decay, ForgetGate
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.model.gates import SpecTensors
 

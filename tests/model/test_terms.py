@@ -11,8 +11,9 @@ from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadMode
 
 from model.test_perplexity import letters
 from model.tiny import tiny_model
+from softmax_rnn.attention.parts import taylor_score
 from softmax_rnn.attention.ranged import ExpOnRange, ExtremeKeys, MeanPoint, MomentRange
-from softmax_rnn.attention.spec import AttentionSpec, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.capture import read_windows
 from softmax_rnn.model.convert import convert, read_specs, specs_of

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from softmax_rnn.attention.algebra import n_features, state_numbers
+from softmax_rnn.attention.parts import Polynomial, taylor_score
 from softmax_rnn.attention.ranged import ExpOnRange, ExtremeKeys, FixedRange, NormRange
-from softmax_rnn.attention.spec import AttentionSpec, Polynomial, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.taylor.advisor import LayerShape, advise, orders_for_budget
 from softmax_rnn.taylor.coverage import Coverage

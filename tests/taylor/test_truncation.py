@@ -10,7 +10,8 @@ import torch
 
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
-from softmax_rnn.attention.spec import AttentionSpec, taylor_score
+from softmax_rnn.attention.parts import taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.taylor.truncation import all_orders, first_order_within, truncated_rows
 

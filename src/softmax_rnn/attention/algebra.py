@@ -14,9 +14,7 @@ from math import comb
 
 import numpy as np
 
-from softmax_rnn.attention.ranged import ExpOnRange
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     EluPlusOne,
@@ -33,6 +31,8 @@ from softmax_rnn.attention.spec import (
     RowSum,
     Score,
 )
+from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 

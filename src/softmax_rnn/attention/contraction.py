@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from softmax_rnn.attention import scores
-from softmax_rnn.attention.spec import Polynomial, Score
+from softmax_rnn.attention.parts import Polynomial, Score
 from softmax_rnn.attention.visibility import Visibility
 
 LARGEST_LOG = {torch.float32: 60.0, torch.float64: 690.0}

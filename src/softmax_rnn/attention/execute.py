@@ -20,10 +20,10 @@ from softmax_rnn.attention.forms.chunked import chunked
 from softmax_rnn.attention.forms.fused import fused
 from softmax_rnn.attention.forms.parallel import parallel
 from softmax_rnn.attention.forms.recurrent import recurrent_features, recurrent_rows
+from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.plan import Plan, Situation, choose
 from softmax_rnn.attention.pointwise import Rows
 from softmax_rnn.attention.ranged import ExpOnRange
-from softmax_rnn.attention.spec import CumulativeGate, Polynomial
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, pieces, visibility
 

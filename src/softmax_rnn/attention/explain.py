@@ -13,8 +13,9 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.arguments import check_spec
 from softmax_rnn.attention.formula import formula
+from softmax_rnn.attention.parts import Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
-from softmax_rnn.attention.spec import AttentionSpec, Part, RowSum
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.parts import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu
 from softmax_rnn.attention.rownorm import unit
-from softmax_rnn.attention.spec import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu
 
 
 @singledispatch

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     EluPlusOne,
@@ -29,6 +27,8 @@ from softmax_rnn.attention.spec import (
     RowSum,
     Score,
 )
+from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
+from softmax_rnn.attention.spec import AttentionSpec
 
 
 def formula(spec: AttentionSpec) -> str:

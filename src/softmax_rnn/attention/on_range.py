@@ -22,8 +22,8 @@ from torch import Tensor
 
 from softmax_rnn.attention.bounds import Bounds
 from softmax_rnn.attention.contraction import Contraction, widen
+from softmax_rnn.attention.parts import taylor_coefficients
 from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
-from softmax_rnn.attention.spec import taylor_coefficients
 
 SMALLEST_RADIUS = 0.5
 """A narrower range gains nothing, and t would be large just outside."""

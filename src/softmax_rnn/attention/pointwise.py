@@ -15,9 +15,7 @@ from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.features import feature_map
 from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     CumulativeGate,
     Exp,
     L2Norm,
@@ -29,6 +27,8 @@ from softmax_rnn.attention.spec import (
     RMSNorm,
     RowSum,
 )
+from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
+from softmax_rnn.attention.spec import AttentionSpec
 
 MODERATE_LOG = 9.0
 SMALLEST_LOG_DECAY = -1e4

@@ -20,7 +20,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from softmax_rnn.attention.spec import MAX_ORDER, AttentionSpec, Part, Polynomial, Score
+from softmax_rnn.attention.parts import MAX_ORDER, Part, Polynomial, Score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 
 __all__ = [

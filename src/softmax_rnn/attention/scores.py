@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.parts import Polynomial, Score
 from softmax_rnn.attention.ranged import ExpOnRange
-from softmax_rnn.attention.spec import Polynomial, Score
 
 DIRECT_TAYLOR_ORDER = 6
 """Up to this order the direct sum loses less than two digits anywhere (T_6(2.4)/T_6(−2.4) < 100)."""

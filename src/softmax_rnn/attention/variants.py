@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from softmax_rnn.attention.spec import (
-    AttentionSpec,
+from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     Decay,
@@ -36,6 +35,7 @@ from softmax_rnn.attention.spec import (
     power_score,
     taylor_score,
 )
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variant_table import NEIGHBOUR, REFERENCE, UNDOCUMENTED, Family, Variant, VariantTable
 
 E = Exp()

@@ -12,8 +12,9 @@ from softmax_rnn.attention import pointwise, scores
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.nonpositive import OnNonPositive
+from softmax_rnn.attention.parts import CumulativeGate, Exp, Polynomial
 from softmax_rnn.attention.pointwise import Extras, Rows
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.bench.inputs import Tensors
 from softmax_rnn.bench.timing import Work
 

@@ -11,7 +11,8 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.attention.parts import CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.loading import quiet

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate, Decay
+from softmax_rnn.attention.parts import CumulativeGate, Decay
+from softmax_rnn.attention.spec import AttentionSpec
 
 GATES = ("input_gate", "output_gate", "forget_gate")
 """Tensors with a value for every head and position, made by a projection."""

@@ -28,7 +28,8 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from softmax_rnn.attention.algebra import fixed_state_score
-from softmax_rnn.attention.spec import AttentionSpec, CumulativeGate
+from softmax_rnn.attention.parts import CumulativeGate
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache
 from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig

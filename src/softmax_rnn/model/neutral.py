@@ -16,7 +16,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from softmax_rnn.attention.spec import AttentionSpec, Decay
+from softmax_rnn.attention.parts import Decay
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.gates import SpecTensors
 
 FORGET_BIAS = 40.0

@@ -100,7 +100,6 @@ class StudyTable:
                 _number(trained, "tokens_per_second", ",.0f")]  # fmt: skip
 
 
-
 def _number(line: dict[str, Any], name: str, text_format: str) -> str:
     value = line.get(name)
     return "" if value is None else format(value, text_format)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from softmax_rnn.attention.parts import taylor_score
 from softmax_rnn.attention.ranged import (
     BoxRange,
     ExpOnRange,
@@ -21,7 +22,7 @@ from softmax_rnn.attention.ranged import (
     Range,
     TrueRange,
 )
-from softmax_rnn.attention.spec import AttentionSpec, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name
 
 HeadRanges = tuple[tuple[float, ...], tuple[float, ...]]

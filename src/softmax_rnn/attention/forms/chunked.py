@@ -25,7 +25,7 @@ from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms.blocks import Group, Scratch
-from softmax_rnn.attention.spec import Polynomial
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.visibility import Visibility
 
 CHUNK_NUMBERS = 2**22

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.spec import Exp
+from softmax_rnn.attention.parts import Exp
 
 
 def parallel(job: Contraction) -> Sums:

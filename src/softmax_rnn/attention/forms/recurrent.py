@@ -20,7 +20,7 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms.chunked import split_sums, values_and_ones
 from softmax_rnn.attention.forms.parallel import parallel
-from softmax_rnn.attention.spec import Polynomial
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.visibility import Visibility
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.forms.blocks import Group, Masks, Scratch, Walk
-from softmax_rnn.attention.spec import Exp, Score
+from softmax_rnn.attention.parts import Exp, Score
 
 
 @dataclass(frozen=True)
