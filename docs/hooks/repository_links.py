@@ -46,4 +46,6 @@ def site_name(path: str) -> str | None:
     folder, name = posixpath.split(path)
     if folder == "docs" and name.endswith(".md"):
         return name
+    if folder == "docs/pictures":
+        return f"pictures/{name}"
     return path if folder == "benchmarks" else None

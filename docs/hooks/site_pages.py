@@ -2,7 +2,7 @@
 
 pages of the root    README, CONTRIBUTING and CHANGELOG become pages
 benchmarks/          figures and numbers are copied beside the pages that show them
-<!-- here: name -->  is replaced by what the package says about itself: its variants, its commands
+<!-- here: name -->  is replaced by what the package says about itself: its variants, its commands, what was measured
 ```math              becomes MathML
 """
 
@@ -18,9 +18,10 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from plan_table import plans_text
 from repository_links import ROOT, ROOT_PAGES, with_site_links
+from study_results import results_text
 from variant_page import variants_text
 
-GENERATED = {"variants": variants_text, "plans": plans_text, "commands": commands_text}
+GENERATED = {"variants": variants_text, "plans": plans_text, "commands": commands_text, "results": results_text}
 PLACE = re.compile(r"^<!-- here: (\w+) -->$", re.MULTILINE)
 
 

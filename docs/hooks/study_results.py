@@ -1,0 +1,58 @@
+"""What the studies found, as a page: every results file of a study in benchmarks/, with its figures.
+
+>>> "| Claim | Verdict | Evidence |" in results_text()
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from repository_links import ROOT
+from variant_page import breakable
+
+MEASURED = ROOT / "benchmarks"
+
+
+def results_text() -> str:
+    """A section a study, the small one first."""
+    found = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(MEASURED.glob("*.json"))]
+    studies = [(path, results) for path, results in found if "study" in results]
+    studies.sort(key=lambda one: (one[1]["study"]["name"] != "quick", one[1]["study"]["name"]))
+    return "\n".join(line for path, results in studies for line in _study(path, results))
+
+
+def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
+    study, machine = results["study"], results["machine"]
+    yield from (f"## {study['title']}", "", study["asks"].strip(), "", f"*In the paper:* {study['found'].strip()}", "")
+    hours = sum(run["seconds"] or 0 for run in results["runs"]) / 3600
+    yield f"`softmax-rnn study {study['name']}`, {machine['date']}, {machine['processor']}, {machine['cores']} cores,"
+    yield f"torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
+    yield from (f"[All numbers](benchmarks/{path.name}).", "")
+    yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
+    yield from (f"| {one['claim']} | **{one['state']}** | {one['evidence']} |" for one in results["claims"])
+    yield ""
+    for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
+        yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
+    yield from _final(results["summary"]["final"])
+
+
+def _final(rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield from ("| Variant | Setting | Seeds | Test loss | Behind softmax | Accuracy |", "|---|---|---|---|---|---|")
+    for row in rows:
+        setting = ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in row["setting"].items())
+        cells = [breakable(row["variant"]), setting or row["grid"], str(row["seeds"])]
+        cells += [_interval(row["test_loss"]), _interval(row["gap"], "+"), _interval(row["test_accuracy"])]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _interval(value: dict[str, Any] | None, sign: str = "") -> str:
+    """A mean with half of its 95 % interval."""
+    if value is None or value["mean"] is None:
+        return ""
+    half = "" if value["half"] is None else f" ± {value['half']:.3f}"
+    return f"{value['mean']:{sign}.3f}{half}"
