@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # A process for each core, one thread in each: the tests' shapes are small.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: setup run test test-browser test-package check docs bench clean
+.PHONY: setup run test test-browser test-package check docs pictures bench clean
 
 setup: $(STAMP)
 
@@ -31,7 +31,7 @@ test-browser: setup
 
 check: setup
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check src tests docs/hooks
+	$(BIN)/ruff format --check src tests docs/hooks docs/pictures
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(MAKE) docs
@@ -40,6 +40,10 @@ check: setup
 # The documents as a site, in site/; a warning is an error.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The pictures of the documents, from the numbers in benchmarks/; screenshots need what `make test-browser` installs.
+pictures: setup
+	$(BIN)/python docs/pictures/make.py
 
 # The wheel in an empty environment, away from the clone.
 test-package: setup

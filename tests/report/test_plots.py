@@ -29,6 +29,33 @@ def test_no_two_series_look_the_same(points, layer, channel):
     assert encoding["color"]["scale"]["domain"] == encoding[channel]["scale"]["domain"]
 
 
+def test_lines_that_lie_on_each_other_differ_in_their_dashes():
+    encoding = layers(line_chart(lines(3, 3), x="x", y="y", series="s"))["line"]["encoding"]
+    dashes = encoding["strokeDash"]["value"]["expr"]
+    assert dashes == '[[1, 0], [7, 4], [2, 3]][indexof(["run 0", "run 1", "run 2"], datum.series)]'
+
+
+def test_a_logarithmic_axis_says_so_and_has_round_ticks():
+    rows = [{"x": x, "y": y, "s": "a"} for x, y in ((1, 0.0021), (2, 3.3), (3, 40.1))]
+    encoding = layers(line_chart(rows, x="x", y=Axis("y", "loss, nats", log=True), series="s"))["line"]["encoding"]
+    assert encoding["y"]["title"] == "loss, nats (log scale)"
+    assert encoding["y"]["axis"]["values"] == [0.01, 0.1, 1, 10]
+    assert encoding["x"]["title"] == "x"
+
+
+def test_a_few_whole_numbers_have_a_tick_each():
+    rows = [{"x": x, "y": 0.5 * x, "s": "a"} for x in (1, 2, 4)]
+    encoding = layers(line_chart(rows, x="x", y="y", series="s"))["line"]["encoding"]
+    assert encoding["x"]["axis"]["values"] == [1, 2, 3, 4]
+    assert "values" not in encoding["y"]["axis"]
+
+
+def test_a_name_with_one_series_stands_in_the_middle_of_its_row():
+    rows = [{"run": r, "loss": 2, "data": d} for r, d in (("a", "prose"), ("a", "code"), ("b", "code"))]
+    points = data(interval_chart(rows, name="run", value="loss", series="data"))
+    assert [point["place"] for point in points] == pytest.approx([1 / 3, 2 / 3, 1 / 2])
+
+
 def test_a_single_line_needs_no_legend():
     encoding = layers(line_chart(lines(1, 3), x="x", y="y", series="s"))["line"]["encoding"]
     assert encoding["color"]["legend"] is None
@@ -59,7 +86,7 @@ def test_a_band_is_drawn_if_it_has_both_ends():
 def test_axes_have_titles_and_scales():
     encoding = layers(line_chart(ROWS, x=Axis("step", log=True), y=Axis("loss", "two\nlines"), series="run"))["line"]
     assert encoding["encoding"]["x"]["scale"]["type"] == "log"
-    assert encoding["encoding"]["x"]["title"] == "step"
+    assert encoding["encoding"]["x"]["title"] == "step (log scale)"
     assert encoding["encoding"]["y"]["title"] == "two lines"
 
 

@@ -6,12 +6,15 @@ import math
 import pytest
 
 from softmax_rnn.report import charts, files
+from softmax_rnn.report.figures import figure
 
 ATTENTION = {
     "rows": [
-        {"variant": name, "time": time, "key_dim": 64, "backward": True, "seconds": 0.1 * time, "sdpa_seconds": 0.2}
+        {"variant": name, "time": time, "key_dim": 64, "backward": backward}
+        | {"seconds": 0.1 * time, "sdpa_seconds": 0.2, "ratio": 0.5 * time}
         for name in ("softmax", "<script>alert(1)</script>")
         for time in (64, 128)
+        for backward in (False, True)
     ],
     "memory": [{"variant": "softmax", "time": 64, "bytes": 10_000_000}],
 }
@@ -43,6 +46,28 @@ def test_names_in_a_page_are_no_markup(tmp_path):
 def test_the_page_needs_no_network(tmp_path):
     (page,) = charts.save_chart(charts.model_chart(MODEL), tmp_path, "chart", ("html",))
     assert "cdn.jsdelivr.net" not in page.read_text()
+
+
+def test_what_a_bench_did_not_measure_is_not_drawn():
+    parts = charts.attention_chart({"rows": ATTENTION["rows"][1::2], "memory": []}).to_dict()["vconcat"]
+    assert len(parts) == 1
+    assert len(charts.attention_chart(ATTENTION).to_dict()["vconcat"]) == 3
+
+
+def test_a_peer_is_one_line_however_often_it_was_measured():
+    rows = [row | {"variant": name} for name in ("taylor_2", "linear_elu") for row in DECODE["rows"]]
+    values = charts.decode_chart({"rows": rows}).to_dict()["data"]["values"]
+    llama = [(row["x"], row["y"]) for row in values if row["series"] == "transformers' Llama"]
+    assert llama == [(512, 2.0), (1024, 2.0)]
+
+
+def test_a_figure_has_its_title_and_its_width():
+    spec = figure(charts.decode_chart(DECODE), "word " * 60).to_dict()
+    lines = spec["title"]["text"]
+    width = 2 * (330 + 30)
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= width / 6.6
+    assert [one["value"] for one in spec["params"] if one["name"] == "page_width"] == [width]
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path):

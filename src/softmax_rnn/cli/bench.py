@@ -100,7 +100,7 @@ def train(
 
 def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:
     from softmax_rnn.bench.results import run
-    from softmax_rnn.report.charts import save_chart
+    from softmax_rnn.report.figures import save_chart
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import print_bench, progress
     from softmax_rnn.validation import check_output

@@ -1,104 +1,114 @@
-"""Altair charts of measured results, and their files: HTML, SVG, PNG and PDF from one chart."""
+"""Charts of the benches: attention alone, a whole model's training step, and decoding, each beside its peer.
+
+>>> rows = [{"variant": "softmax", "ratio": 1.01}, {"variant": "taylor_2", "ratio": 0.9}]
+>>> model_chart({"rows": rows}).to_dict()["layer"][1]["encoding"]["y"]["scale"]["domain"]
+['taylor_2', 'softmax']
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
+from statistics import fmean
 from typing import Any
 
 import altair as alt
 
-from softmax_rnn.report.files import write_whole
-from softmax_rnn.report.theme import COLOURS
+from softmax_rnn.report.chart_data import Axis
+from softmax_rnn.report.plots import Chart, interval_chart, panel_chart
+from softmax_rnn.report.theme import FIGURE_WIDTH
 
-FORMATS = ("html", "svg", "png", "pdf")
+__all__ = ["attention_chart", "decode_chart", "model_chart"]
+
+Row = dict[str, Any]
 
 
 def attention_chart(results: dict[str, Any]) -> alt.VConcatChart:
-    """Time and memory against T: one line a variant, the platform's softmax among them."""
-    return alt.vconcat(_time_chart(results), _memory_chart(results)).resolve_scale(color="independent")
+    """Time against T beside the platform's softmax, the cost of a training step in its units, and the memory."""
+    forward = [row for row in results["rows"] if not row["backward"]]
+    training = [row for row in results["rows"] if row["backward"]]
+    parts = [_times(forward)] if forward else []
+    parts += [_training_steps(training)] if training else []
+    parts += [_memory(results["memory"])] if results["memory"] else []
+    return alt.vconcat(*parts, spacing=40).resolve_scale(color="independent", shape="independent")
 
 
-def _time_chart(results: dict[str, Any]) -> alt.Chart | alt.FacetChart:
-    values = []
-    for row in results["rows"]:
-        panel = f"{'training step' if row['backward'] else 'forward'}, D = {row['key_dim']}"
-        values.append({"panel": panel, "variant": row["variant"], "T": row["time"], "seconds": row["seconds"]})
-        values.append({"panel": panel, "variant": "SDPA", "T": row["time"], "seconds": row["sdpa_seconds"]})
-    line = alt.Chart(alt.Data(values=values)).mark_line(point=True)
-    encoded = line.encode(
-        x=alt.X("T:Q", scale=alt.Scale(type="log", base=2), title="positions T"),
-        y=alt.Y("mean(seconds):Q", scale=alt.Scale(type="log"), title="seconds"),
-        color=alt.Color("variant:N", scale=alt.Scale(range=COLOURS), legend=alt.Legend(labelLimit=400)),
-        tooltip=["variant:N", "T:Q", alt.Tooltip("mean(seconds):Q", format=".4f")],
+def _times(rows: list[Row]) -> Any:
+    by_dim = sorted(rows, key=lambda row: (row["key_dim"], row["time"]))
+    records = [(f"D = {row['key_dim']}", "SDPA", row["time"], row["sdpa_seconds"]) for row in by_dim]
+    records += [(f"D = {row['key_dim']}", row["variant"], row["time"], row["seconds"]) for row in by_dim]
+    chart = panel_chart(
+        _means(records, ("panel", "variant", "T", "seconds")),
+        x=Axis("T", "positions T", log=True),
+        y=Axis("seconds", log=True),
+        series="variant",
+        panel="panel",
+        columns=3,
+        width=190,
     )
-    panels = encoded.properties(width=320, height=220).facet(facet=alt.Facet("panel:N", title=None), columns=2)
-    return panels.resolve_scale(x="independent", y="independent").properties(title="Time of attention")
+    return chart.properties(title="Attention forward: seconds against T, by key dimension")
 
 
-def _memory_chart(results: dict[str, Any]) -> alt.Chart:
-    values = [
-        {"variant": row["variant"], "T": f"T = {row['time']}", "GB": row["bytes"] / 1e9} for row in results["memory"]
+def _training_steps(rows: list[Row]) -> Any:
+    several = len({row["key_dim"] for row in rows}) > 1
+    records = [
+        row | {"size": f"T = {row['time']:,}" + (f", D = {row['key_dim']}" if several else "")}
+        for row in sorted(rows, key=lambda row: (-row["time"], row["ratio"]))
     ]
-    bars = alt.Chart(alt.Data(values=values)).mark_bar()
-    return bars.encode(
-        x=alt.X("GB:Q", title="gigabytes above the inputs"),
-        y=alt.Y("variant:N", title=None, axis=alt.Axis(labelLimit=400)),
-        yOffset="T:N",
-        color=alt.Color("T:N", scale=alt.Scale(range=COLOURS), title="positions"),
-        tooltip=["variant:N", "T:N", alt.Tooltip("GB:Q", format=".3f")],
-    ).properties(width=640, title="Peak memory of a training step")
-
-
-def model_chart(results: dict[str, Any]) -> alt.LayerChart | alt.FacetChart:
-    """The training step of each variant in units of transformers' Llama."""
-    values = [{"variant": row["variant"], "ratio": row["ratio"]} for row in results["rows"]]
-    base = alt.Chart(alt.Data(values=values))
-    bars = base.mark_bar(color=COLOURS[0]).encode(
-        x=alt.X("ratio:Q", title="training step, in units of transformers' Llama with SDPA"),
-        y=alt.Y("variant:N", title=None, sort="x", axis=alt.Axis(labelLimit=400)),
-        tooltip=["variant:N", alt.Tooltip("ratio:Q", format=".2f")],
+    chart = interval_chart(
+        records,
+        name="variant",
+        value=Axis("ratio", "time ÷ that of the platform's softmax (SDPA)"),
+        series="size",
+        reference=1.0,
     )
-    one = alt.Chart(alt.Data(values=[{"one": 1}])).mark_rule(color=COLOURS[1], strokeDash=[4, 3]).encode(x="one:Q")
-    return (bars + one).properties(width=480, title="Training step of 1024 tokens")
+    return chart.properties(width=FIGURE_WIDTH, title="Training step of attention; left of the dashed line is faster")
 
 
-def decode_chart(results: dict[str, Any]) -> alt.HConcatChart:
+def _memory(rows: list[Row]) -> Any:
+    records = [
+        {"variant": row["variant"], "size": f"T = {row['time']:,}", "GB": row["bytes"] / 1e9}
+        for row in sorted(rows, key=lambda row: (-row["time"], row["bytes"]))
+    ]
+    value = Axis("GB", "gigabytes above the inputs")
+    chart = interval_chart(records, name="variant", value=value, series="size")
+    return chart.properties(width=FIGURE_WIDTH, title="Peak memory of a training step")
+
+
+def model_chart(results: dict[str, Any]) -> Chart:
+    """The training step of each variant in units of transformers' Llama, the fastest first."""
+    rows = sorted(results["rows"], key=lambda row: row["ratio"])
+    value = Axis("ratio", "time ÷ that of transformers' Llama with SDPA")
+    chart = interval_chart(rows, name="variant", value=value, reference=1.0)
+    return chart.properties(title="Training step of a whole model; left of the dashed line is faster")
+
+
+def decode_chart(results: dict[str, Any]) -> Chart:
     """Time of a new token and bytes of the state against the context; where lines cross is the break-even."""
-    values = []
-    for row in results["rows"]:
-        values.append({**row, "milliseconds": 1e3 * row["seconds"], "megabytes": row["state_bytes"] / 1e6})
-        values.append(
-            {"variant": "transformers' Llama", "context": row["context"], "milliseconds": 1e3 * row["llama_seconds"]}
-        )
-    line = alt.Chart(alt.Data(values=values)).mark_line(point=True)
-
-    def panel(field: str, title: str) -> alt.Chart:
-        return line.encode(
-            x=alt.X("context:Q", scale=alt.Scale(type="log", base=2), title="context, tokens"),
-            y=alt.Y(f"mean({field}):Q", scale=alt.Scale(type="log"), title=title),
-            color=alt.Color("variant:N", scale=alt.Scale(range=COLOURS), legend=alt.Legend(labelLimit=400)),
-            tooltip=["variant:N", "context:Q", alt.Tooltip(f"mean({field}):Q", format=".3f")],
-        ).properties(width=320, height=260)
-
-    time, size = panel("milliseconds", "milliseconds a new token"), panel("megabytes", "megabytes of state")
-    return alt.hconcat(time, size.transform_filter("isValid(datum.megabytes)")).properties(title="Decoding")
+    time, state = "milliseconds a new token", "megabytes of state"
+    records = [(time, "transformers' Llama", row["context"], 1e3 * row["llama_seconds"]) for row in results["rows"]]
+    records += [(time, row["variant"], row["context"], 1e3 * row["seconds"]) for row in results["rows"]]
+    records += [(state, row["variant"], row["context"], row["state_bytes"] / 1e6) for row in results["rows"]]
+    chart = panel_chart(
+        _means(records, ("panel", "variant", "context", "value")),
+        x=Axis("context", "context, tokens", log=True),
+        y=Axis("value", log=True),
+        series="variant",
+        panel="panel",
+        columns=2,
+        same_scale=False,
+        width=330,
+        height=260,
+    )
+    return chart.properties(title="Decoding: time and memory against the length of the context")
 
 
-def save_chart(chart: Any, folder: Path, name: str, formats: tuple[str, ...] = FORMATS) -> list[Path]:
-    """The chart in every format; the HTML needs no network."""
+def _means(records: Iterable[tuple[Any, ...]], columns: tuple[str, ...]) -> list[Row]:
+    """Records by column, the last column averaged over those that agree in the others: a peer is measured repeatedly.
 
-    def write(path: Path) -> None:
-        if path.suffix == ".html":
-            path.write_text(page(chart), encoding="utf-8")
-        else:
-            chart.save(str(path), **({"ppi": 144} if path.suffix == ".png" else {}))
-
-    return [write_whole(folder / f"{name}.{ending}", write) for ending in formats]
-
-
-def page(chart: Any) -> str:
-    """The chart as a page of its own. Names in the data are data: no ``<`` of theirs reaches the page's markup."""
-    html = chart.to_html(inline=True)
-    begin = html.rindex("const spec = ")
-    end = html.index("\n", begin)
-    return html[:begin] + html[begin:end].replace("<", "\\u003c") + html[end:]
+    >>> _means([("a", 1, 2.0), ("a", 1, 4.0)], ("name", "x", "y"))
+    [{'name': 'a', 'x': 1, 'y': 3.0}]
+    """
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for *keys, value in records:
+        found.setdefault(tuple(keys), []).append(value)
+    return [dict(zip(columns, (*keys, fmean(values)), strict=True)) for keys, values in found.items()]

@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from softmax_rnn.report import blocks, cells, tables, theme
 from softmax_rnn.report.blocks import Page
@@ -65,27 +65,13 @@ def page_html(page: Page) -> str:
 
 
 def save_figures(page: Page, folder: Path, formats: Sequence[str] = ("svg", "png", "pdf")) -> list[Path]:
-    """Every chart of the page as files for a paper, named by its id, in the light colours."""
-    from softmax_rnn.report.charts import save_chart
+    """Every chart of the page as files for a paper, named by its id, with its caption, in the light colours."""
+    from softmax_rnn.report.figures import save_chart
 
     made = []
     for block in page.charts():
-        made += save_chart(_figure(block.chart), folder, block.id, tuple(formats))
+        made += save_chart(block.chart, folder, block.id, tuple(formats), title=block.caption)
     return made
-
-
-def _figure(chart: Any) -> Any:
-    """The chart with colours and a width of its own."""
-    import altair as alt
-
-    spec = chart.to_dict()
-    if spec.get("width") == "container":
-        spec["width"] = max(theme.FIGURE_WIDTH, spec.get("usermeta", {}).get("min_width", 0))
-    config = theme.vega_config(theme.in_file) | {"background": "#ffffff"}
-    for part, own in spec.get("config", {}).items():
-        config[part] = {**config.get(part, {}), **own} if isinstance(own, dict) else own
-    spec["config"] = config
-    return alt.Chart.from_dict(spec)
 
 
 @cache

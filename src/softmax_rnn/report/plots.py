@@ -1,8 +1,6 @@
 """Charts from records, in the look of the pages: lines, panels of lines, dots with intervals, heat maps.
 
-A series has a colour and a shape, or a dash where points are many, so that no reader needs the colour: nine colours,
-then the same colours with other shapes and dashes. A number that an axis cannot show (not finite, or not positive on a
-logarithmic axis) leaves a gap.
+A number that an axis cannot show (not finite, or not positive on a logarithmic axis) leaves a gap.
 
 >>> rows = [{"step": s, "loss": 3 / s, "variant": "softmax"} for s in (1, 2, 3)]
 >>> chart = line_chart(rows, x="step", y=Axis("loss", "test loss, nats", log=True), series="variant")
@@ -12,22 +10,19 @@ logarithmic axis) leaves a gap.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
-from typing import Any, Literal
 
 import altair as alt
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.cells import NOTHING
-from softmax_rnn.report.chart_data import Axis, Records, axis, names, one_line, values
-from softmax_rnn.report.theme import COLOURS, FIGURE_WIDTH
+from softmax_rnn.report.channels import dashes, either, looks, page_width, position, tooltip
+from softmax_rnn.report.chart_data import Axis, Records, axis, names, values
 
-DASHES = ([1, 0], [7, 4], [2, 3], [9, 3, 2, 3])
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 # Beyond as many points a line, shapes would hide the line: they show under the pointer only.
 FEW_POINTS = 24
+# More names than these stand closer together.
+MANY_NAMES = 12
 # Without Ctrl, which a pinch sends too, the wheel belongs to the page.
 ZOOM = "wheel![event.ctrlKey || event.metaKey]"
 
@@ -50,7 +45,7 @@ def line_chart(
     """
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom=ZOOM)
     lines = alt.layer(*_lines(rows, axis(x), axis(y), series, low, high))
-    return lines.add_params(zoom, _page_width()).properties(width="container", height=height)
+    return lines.add_params(zoom, page_width()).properties(width="container", height=height)
 
 
 def panel_chart(
@@ -72,7 +67,7 @@ def panel_chart(
     across = balanced(len(names(rows, panel)), columns)
     by_place = alt.EncodingSortField("place", op="min")
     panels = lines.facet(facet=alt.Facet("panel:N", title=None, sort=by_place), columns=across)
-    panels = panels.add_params(_page_width(across * (width + 30)))
+    panels = panels.add_params(page_width())
     return panels if same_scale else panels.resolve_scale(x="independent", y="independent")
 
 
@@ -81,35 +76,42 @@ def interval_chart(
     *,
     name: str,
     value: str | Axis,
-    low: str,
-    high: str,
+    low: str | None = None,
+    high: str | None = None,
     series: str | None = None,
     reference: float | None = None,
 ) -> Chart:
-    """A dot with its interval for every name, names in the order of the rows, a dashed line at ``reference``."""
+    """A dot for every name, with its interval if given, names in the order of the rows; a dashed line at ``reference``.
+
+    Several series of a name stand below each other.
+    """
     across = axis(value)
-    numbers = {"x": across, "low": replace(across, column=low), "high": replace(across, column=high)}
-    data = alt.Data(values=values(rows, numbers, {"name": name, "series": series}))
-    down, groups = names(rows, name), names(rows, series) if series else []
+    numbers = {"x": across} | _ends(across, low, high)
+    data = values(rows, numbers, {"name": name, "series": series})
+    down, groups = names(rows, name), names(rows, series) if series else [""]
+    count = {one: sum(row["name"] == one for row in data) for one in down}
+    placed = dict.fromkeys(down, 0)
+    for row in data:
+        placed[row["name"]] += 1
+        row |= {"place": placed[row["name"]] / (count[row["name"]] + 1), "series": row.get("series", "")}
+    most = max(count.values())
+    size = 18 * most + 10 if most > 1 else 30 if len(down) <= MANY_NAMES else 22
     y = alt.Y("name:N", title=None, scale=alt.Scale(domain=down), axis=alt.Axis(grid=True, ticks=False, domain=False))
-    looks: dict[str, Any] = {"y": y, "color": alt.value(COLOURS[0])}
-    shape: dict[str, Any] = {}
-    if series:
-        channels = _looks(groups)
-        looks |= {"color": channels["color"], "yOffset": alt.YOffset("series:N", scale=alt.Scale(domain=groups))}
-        shape = {"shape": channels["shape"]}
+    looked = looks(groups)
+    base = alt.Chart(alt.Data(values=data)).encode(
+        y=y, color=looked["color"], yOffset=alt.YOffset("place:Q", scale=alt.Scale(domain=[0, 1]))
+    )
+    shown = [row[key] for row in data for key in numbers] + ([] if reference is None else [reference])
     titles = {"name": name, "series": series, "x": across.label, "low": low, "high": high}
-    bars = alt.Chart(data).mark_rule(strokeWidth=2, aria=False)
-    dots = alt.Chart(data).mark_point(filled=True, opacity=1, size=65, aria=False)
-    layers = [
-        bars.encode(x=_position(alt.X, "low", across), x2="high:Q", **looks),
-        dots.encode(x=_position(alt.X, "x", across), tooltip=_tooltip(titles), **looks, **shape),
-    ]
+    dots = base.mark_point(filled=True, opacity=1, size=65, aria=False)
+    layers = [dots.encode(x=position(alt.X, "x", across, shown), tooltip=tooltip(titles), shape=looked["shape"])]
+    if low is not None:
+        bars = base.mark_rule(strokeWidth=2, aria=False)
+        layers.insert(0, bars.encode(x=position(alt.X, "low", across, shown), x2="high:Q"))
     if reference is not None:
         line = alt.Chart(alt.Data(values=[{"x": reference}])).mark_rule(strokeDash=[4, 3], aria=False)
-        layers.insert(0, line.encode(x=_position(alt.X, "x", across)))
-    height = len(down) * (22 * len(groups) + 10 if series else 30)
-    return alt.layer(*layers).add_params(_page_width()).properties(width="container", height=max(60, height))
+        layers.insert(0, line.encode(x=position(alt.X, "x", across, shown)))
+    return alt.layer(*layers).add_params(page_width()).properties(width="container", height=max(60, size * len(down)))
 
 
 def heat_map(
@@ -133,9 +135,11 @@ def heat_map(
     )
     scale = alt.Scale(scheme="viridis", type="log" if shade.log else "linear")
     legend = alt.Legend(title=shade.label, gradientLength=200, direction="horizontal", titleLimit=320)
-    tooltip = _tooltip({"x": across.label, "y": down.label, "value": shade.label}, texts=("x", "y"))
+    told = tooltip({"x": across.label, "y": down.label, "value": shade.label}, texts=("x", "y"))
     colour = alt.Color("value:Q", scale=scale, legend=legend)
-    layers = [base.mark_rect(aria=False).encode(color=colour, tooltip=tooltip)]
+    # A stroke of the same colour closes the seams between cells.
+    seams = {"stroke": alt.ExprRef("scale('color', datum.value)"), "strokeWidth": 0.6}
+    layers = [base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=told)]
     if numbers is not None:
         layers.append(_written(base, [cell["value"] for cell in cells], shade.log, numbers))
     narrowest = {"min_width": 60 + len(columns) * (12 if numbers is None else 34)}
@@ -147,43 +151,50 @@ def _lines(
     rows: Records, x: Axis, y: Axis, series: str, low: str | None, high: str | None, panel: str | None = None
 ) -> list[alt.Chart]:
     """Layers: a band where there is one, lines, a rule and points under the pointer."""
-    if (low is None) != (high is None):
-        raise InputError(f"low and high of a chart: expected both or neither, got {low!r} and {high!r}")
-    ends = {"low": low and replace(y, column=low), "high": high and replace(y, column=high)}
-    numbers = {"x": x, "y": y} | {key: end for key, end in ends.items() if isinstance(end, Axis)}
+    numbers = {"x": x, "y": y} | _ends(y, low, high)
     data = values(rows, numbers, {"series": series, "panel": panel})
     groups, panels = names(rows, series), names(rows, panel) if panel else [""]
     if panel:
         data = [row | {"place": panels.index(row["panel"])} for row in data]
     few = len(rows) <= FEW_POINTS * len(groups) * len(panels)
-    looks = _looks(groups, "shape" if few else "strokeDash")
-    colour = {"color": looks["color"]}
+    looked = looks(groups, "shape" if few else "strokeDash")
+    colour = {"color": looked["color"]}
     chosen = alt.selection_point(name="legend", fields=["series"], bind="legend", toggle="true")
     near = alt.selection_point(
         name="near", fields=["x"], nearest=True, on="pointermove", clear="pointerout", empty=False
     )
-    whole = all(row["x"] is None or float(row["x"]).is_integer() for row in data)
-    bottom = alt.Axis(grid=False, tickMinStep=1) if whole else alt.Axis(grid=False)
-    base = alt.Chart(alt.Data(values=data)).encode(x=_position(alt.X, "x", x, axis=bottom))
+    heights = [row[key] for row in data for key in numbers if key != "x"]
+    across = position(alt.X, "x", x, [row["x"] for row in data], grid=False)
+    base = alt.Chart(alt.Data(values=data)).encode(x=across)
     line = base.mark_line(aria=False, clip=True).encode(
-        y=_position(alt.Y, "y", y), opacity=_either(chosen, 1, 0.1), **(colour if few else looks)
+        y=position(alt.Y, "y", y, heights),
+        opacity=either(chosen, 1, 0.1),
+        strokeDash=dashes(groups) if few else looked["strokeDash"],
+        **colour,
     )
     places = base.transform_aggregate(count="count()", groupby=["x", "panel"] if panel else ["x"])
-    rule = places.mark_rule(aria=False).encode(opacity=_either(near, 0.5, 0))
+    rule = places.mark_rule(aria=False).encode(opacity=either(near, 0.5, 0))
     titles = {"series": series, "x": x.label, "y": y.label, "low": low, "high": high}
     points = base.mark_point(filled=True, size=55, aria=False, clip=True).encode(
-        y=_position(alt.Y, "y", y),
-        opacity=_either(near, 1, 1 if few else 0),
-        tooltip=_tooltip(titles),
-        **(looks if few else colour),
+        y=position(alt.Y, "y", y, heights),
+        opacity=either(near, 1, 1 if few else 0),
+        tooltip=tooltip(titles),
+        **(looked if few else colour),
     )
     layers = [line.add_params(chosen), rule, points.add_params(near)]
-    if low is not None and high is not None:
+    if low is not None:
         band = base.mark_area(aria=False, clip=True).encode(
-            y=_position(alt.Y, "low", y), y2="high:Q", opacity=_either(chosen, 0.16, 0.02), **colour
+            y=position(alt.Y, "low", y, heights), y2="high:Q", opacity=either(chosen, 0.16, 0.02), **colour
         )
         layers.insert(0, band)
     return layers
+
+
+def _ends(one: Axis, low: str | None, high: str | None) -> dict[str, Axis]:
+    """The columns of an interval's ends, on the axis of what lies between."""
+    if (low is None) != (high is None):
+        raise InputError(f"low and high of a chart: expected both or neither, got {low!r} and {high!r}")
+    return {} if low is None or high is None else {"low": replace(one, column=low), "high": replace(one, column=high)}
 
 
 def balanced(count: int, most: int) -> int:
@@ -195,38 +206,6 @@ def balanced(count: int, most: int) -> int:
     return math.ceil(count / math.ceil(count / most))
 
 
-def _position(channel: Any, field: str, one: Axis, **options: Any) -> Any:
-    """A position on an axis with room for marks at its ends; linear ones need not begin at 0."""
-    scale = alt.Scale(type="log", nice=False, padding=8) if one.log else alt.Scale(zero=False, nice=False, padding=8)
-    return channel(f"{field}:Q", title=one.label, scale=scale, **options)
-
-
-def _page_width(width: int = FIGURE_WIDTH) -> alt.Parameter:
-    """The pixels there are for the legend, which a page sets to its own."""
-    return alt.param(name="page_width", value=width)
-
-
-def _looks(groups: list[str], mark: Literal["strokeDash", "shape"] = "shape") -> dict[str, Any]:
-    """Two channels of the series: nine colours, and dashes or shapes that differ where a colour comes again.
-
-    The legend has as many columns as its longest name leaves room for.
-    """
-    kinds = DASHES if mark == "strokeDash" else SHAPES
-    marks = [kinds[(i % len(COLOURS) + i // len(COLOURS)) % len(kinds)] for i in range(len(groups))]
-    columns = alt.ExprRef(f"max(1, floor((page_width - 60) / {7 * min(max(map(len, groups)), 46) + 50}))")
-    symbol = {"symbolType": "stroke", "symbolSize": 400} if mark == "strokeDash" else {}
-    legend = alt.Legend(title=None, columns=columns, symbolOpacity=1, **symbol) if len(groups) > 1 else None
-    channel = alt.StrokeDash if mark == "strokeDash" else alt.Shape
-    return {
-        "color": alt.Color("series:N", scale=alt.Scale(domain=groups), legend=legend),
-        mark: channel("series:N", scale=alt.Scale(domain=groups, range=marks), legend=legend),
-    }
-
-
-def _either(chosen: alt.Parameter, inside: float, outside: float) -> Any:
-    return alt.condition(chosen, alt.value(inside), alt.value(outside))
-
-
 def _written(base: alt.Chart, shades: list[float | None], log: bool, text_format: str) -> alt.Chart:
     """The values in their cells: dark on the light half of the colours, light on the dark half."""
     known = [math.log(shade) if log else shade for shade in shades if shade is not None]
@@ -234,25 +213,3 @@ def _written(base: alt.Chart, shades: list[float | None], log: bool, text_format
     threshold = math.exp(middle) if log else middle
     ink = alt.condition(f"datum.value > {threshold!r}", alt.value("#000000"), alt.value("#ffffff"))
     return base.mark_text(fontSize=11, aria=False).encode(text=alt.Text("value:Q", format=text_format), color=ink)
-
-
-def _tooltip(titles: dict[str, str | None], texts: tuple[str, ...] = ("name", "series")) -> alt.TooltipValue:
-    """Titles and values under the pointer, as an expression in which every title is quoted.
-
-    Vega-Lite's own tooltips quote no backslash, and lose texts where the nearest point is sought.
-    """
-
-    def line(key: str, title: str) -> str:
-        value = f"(datum.datum || datum)[{json.dumps(key)}]"
-        number = f"(isValid({value}) ? format({value}, '.5~g') : '{NOTHING}')"
-        return f"{json.dumps(title)}: {value if key in texts else number}"
-
-    # A title that comes twice is refused by Vega's parser: a space at its end tells the second from the first.
-    lines: dict[str, str] = {}
-    for key, title in titles.items():
-        if title is not None:
-            own = one_line(title)
-            while own in lines:
-                own += " "
-            lines[own] = line(key, own)
-    return alt.TooltipValue(alt.ExprRef(f"{{{', '.join(lines.values())}}}"))

@@ -34,7 +34,8 @@ LARGE_CHARTS = 4
 """More settings than these are drawn as small panels of one chart, without zoom."""
 NEAR, LARGE_GAP = 5, 0.1
 """Where a gap is larger than 0.1, those below a fifth of the largest are also drawn on a scale of their own."""
-LOG_LOSS = "log-loss, ln(cross entropy)"
+LOG_LOSS = Axis("log-loss", "log-loss, ln(cross entropy)")
+TITLES = {"step": "training step", "position": "position in the context, tokens"}
 
 
 def losses_section(results: Results) -> Section | None:
@@ -173,20 +174,21 @@ def _record(row: Row, x: str) -> dict[str, Any]:
 
 
 def curve_chart(
-    name: str, records: Sequence[dict[str, Any]], title: str, x: str, panel: str | None = None, y: str = "log-loss"
+    name: str, records: Sequence[dict[str, Any]], title: str, x: str, panel: str | None = None, y: Axis = LOG_LOSS
 ) -> ChartBlock:
     """Lines with bands where seeds give one; in panels if wanted."""
-    options: dict[str, Any] = {"x": x, "y": Axis(y, LOG_LOSS if y == "log-loss" else y), "series": "line"}
+    options: dict[str, Any] = {"x": Axis(x, TITLES[x]), "y": y, "series": "line"}
     if any(record["low"] != record["high"] for record in records):
         options |= {"low": "low", "high": "high"}
     chart = panel_chart(records, panel=panel, **options) if panel else line_chart(records, **options)
-    last = {record["line"]: record[y] for record in records}
+    last = {record["line"]: record[y.column] for record in records}
+    whose = f" of {next(iter(last))}" if len(last) == 1 else ""
     lines = ", ".join(f"{line} {value:.3f}" for line, value in list(last.items())[:12])
-    columns = [*([panel] if panel else []), "line", x, y, "low", "high"]
+    columns = [*([panel] if panel else []), "line", x, y.column, "low", "high"]
     return ChartBlock(
         f"curve-{name}",
         chart,
         alt=f"{title} against the {x}, one line a variant. At the end: {lines}.",
-        caption=f"{title}: {LOG_LOSS if y == 'log-loss' else y} against the {x}.",
+        caption=f"{title}{whose}: {y.title} against the {x}.",
         table=records_table(f"curve-{name}-data", list(records), columns, f"{title}."),
     )

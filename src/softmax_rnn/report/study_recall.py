@@ -29,6 +29,7 @@ from softmax_rnn.report.study_values import (
 from softmax_rnn.report.tables import records_table
 
 METRIC = "test_accuracy"
+ACCURACY = Axis("accuracy", "accuracy (0 to 1)")
 
 
 def recall_section(results: Results) -> Section | None:
@@ -101,13 +102,13 @@ def _accuracy_chart(rows: Sequence[Row]) -> ChartBlock:
     several = len(names(records, "setting")) > 1
     if numeric and all(setting_name(numeric[0]) in record for record in records):
         x = setting_name(numeric[0])
-        options: dict[str, Any] = {"x": x, "y": "accuracy", "series": "variant"}
+        options: dict[str, Any] = {"x": x, "y": ACCURACY, "series": "variant"}
         options |= {"low": "low", "high": "high"} if seeds_of(rows) > 1 else {}
         chart = panel_chart(records, panel="setting", **options) if several else line_chart(records, **options)
         columns, by = ["variant", "setting", x, "accuracy", "low", "high"], x
     else:
         series = "setting" if several else None
-        chart = interval_chart(records, name="variant", value="accuracy", low="low", high="high", series=series)
+        chart = interval_chart(records, name="variant", value=ACCURACY, low="low", high="high", series=series)
         columns, by = ["variant", "setting", "accuracy", "low", "high"], "variant"
     best = max(records, key=lambda record: record["accuracy"])
     return ChartBlock(
@@ -126,7 +127,7 @@ def _rates_chart(rows: Sequence[Row]) -> ChartBlock:
         for row in rows
         for rate in sorted(row["rates"], key=lambda rate: rate["learning_rate"])
     ]
-    options: dict[str, Any] = {"x": Axis("learning rate", log=True), "y": "accuracy", "series": "variant"}
+    options: dict[str, Any] = {"x": Axis("learning rate", log=True), "y": ACCURACY, "series": "variant"}
     several = len(names(records, "setting")) > 1
     chart = panel_chart(records, panel="setting", **options) if several else line_chart(records, **options)
     return ChartBlock(
@@ -153,4 +154,4 @@ def _learning_curves(results: Results) -> list[Block]:
     if len({record["step"] for record in records}) < 2:
         return []
     panel = "setting" if len(groups) > 1 else None
-    return [curve_chart("recall", records, "Accuracy while training", "step", panel, y="accuracy")]
+    return [curve_chart("recall", records, "Accuracy while training", "step", panel, ACCURACY)]

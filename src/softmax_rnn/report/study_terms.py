@@ -69,7 +69,7 @@ def _chart(rows: list[dict[str, Any]], largest: list[dict[str, Any]]) -> ChartBl
     orders = [row["order"] for row in largest]
     return ChartBlock(
         "terms-map",
-        heat_map(rows, x=Axis("order", "order n"), y="layer", value=Axis("log10", "log₁₀ of the mean |sⁿ/n!|")),
+        heat_map(rows, x=Axis("order", "order n"), y="layer", value=Axis("log10", "mean |sⁿ/n!|, power of ten")),
         alt=f"Mean size of the Taylor terms by layer and order; the largest term of a layer has an order between"
         f" {min(orders)} and {max(orders)}.",
         caption="Mean |sⁿ/n!| over heads, queries and keys, as a power of ten; lighter is larger.",

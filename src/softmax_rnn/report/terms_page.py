@@ -47,7 +47,7 @@ def _terms(value: Record) -> Section:
     ]
     table = records_table("terms-data", rows, ["layer", "order", "log10"], "log₁₀ of the mean |sⁿ/n!| of each layer.")
     chart = heat_map(
-        rows, x=Axis("order", "order n"), y=Axis("layer"), value=Axis("log10", "log₁₀ mean |sⁿ/n!|"), height=420
+        rows, x=Axis("order", "order n"), y=Axis("layer"), value=Axis("log10", "mean |sⁿ/n!|, power of ten"), height=420
     )
     words = "The mean size of each term of the series, over all pairs of a query and a key that it sees."
     dominant = [
@@ -83,7 +83,14 @@ def _scores(value: Record) -> Section:
         }
         for one in value["layers"]
     ]
-    chart = interval_chart(rows, name="layer", value=Axis("median", "score s"), low="1 %", high="99 %", reference=0.0)
+    chart = interval_chart(
+        rows,
+        name="layer",
+        value=Axis("median", "score s: median, and from 1 % to 99 %"),
+        low="1 %",
+        high="99 %",
+        reference=0.0,
+    )
     columns = ["layer", "lowest", "1 %", "median", "99 %", "highest", "mean", "deviation"]
     numbers = [[row["layer"], *(row[name] for name in columns[1:])] for row in rows]
     heads = [columns[0], *(Column(name, ".2f") for name in columns[1:])]
@@ -99,7 +106,7 @@ def _attention(value: Record) -> Section:
         for n, error in enumerate(one["error"])
     ]
     chart = line_chart(
-        rows, x=Axis("order", "order n"), y=Axis("error", "mean |oₙ − o| / max|v|", log=True), series="layer"
+        rows, x=Axis("order", "order n"), y=Axis("error", "mean error of the output ÷ max|v|", log=True), series="layer"
     )
     table = records_table("error-data", rows, ["layer", "order", "error"], "Mean error of the attention output.")
     alt = "The error of attention cut at order n against the order, for some layers."
@@ -122,7 +129,7 @@ def _truncation(record: Record) -> Section:
     ]
     chart = panel_chart(
         rows,
-        x=Axis("order", log=True),
+        x=Axis("order", "order of the polynomial", log=True),
         y=Axis("loss", "loss, nats", log=True),
         series="range",
         panel="kind",

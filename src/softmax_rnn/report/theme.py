@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# Okabe and Ito's palette: distinguishable with the common colour blindnesses.
-COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442"]
+# Okabe and Ito's hues, in lights that stand out from the paper (contrast of 3 and more) and from each other, with the
+# common colour blindnesses too (CIEDE2000 of 10 and more).
+ON_LIGHT = ("#0072b2", "#c24100", "#079e6b", "#cc7aa7", "#ab910a", "#1b9af5", "#000000", "#7c7c7c", "#5a3d00")
+ON_DARK = ("#2d9cff", "#e86f26", "#2ca473", "#d189bd", "#f2b134", "#8fd0f5", "#ffffff", "#a09f9e", "#fff540")
 
 LIGHT = {
     "paper": "#ffffff",
@@ -26,7 +28,7 @@ LIGHT = {
     "good": "#17683a",
     "bad": "#a5301a",
     "unsure": "#705600",
-    **{f"series-{i}": colour for i, colour in enumerate(COLOURS, start=1)},
+    **{f"series-{i}": colour for i, colour in enumerate(ON_LIGHT, start=1)},
 }
 DARK = {
     "paper": "#14171b",
@@ -39,8 +41,7 @@ DARK = {
     "good": "#72d49c",
     "bad": "#ff9d87",
     "unsure": "#e3c75f",
-    **{f"series-{i}": colour for i, colour in enumerate(COLOURS, start=1)},
-    "series-7": "#ffffff",  # black, which a dark page does not show
+    **{f"series-{i}": colour for i, colour in enumerate(ON_DARK, start=1)},
 }
 
 # Pixels of a figure in a file, where a page would give its own width.
@@ -78,7 +79,8 @@ def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any
             "labelFlush": False,
             "titleLimit": 420,
         },
-        "axisY": {"titleLimit": 300},
+        "axisX": {"tickCount": 8},
+        "axisY": {"titleLimit": 300, "tickCount": 7},
         "legend": {
             **text,
             **sizes,
@@ -91,11 +93,19 @@ def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any
             "offset": 14,
         },
         "header": {**text, "labelFontSize": 13, "labelColor": colour("ink"), "labelFontWeight": 600, "labelLimit": 220},
-        "title": {"font": font, "color": colour("ink"), "fontSize": 14, "fontWeight": 600, "anchor": "start"},
+        "title": {
+            "font": font,
+            "color": colour("ink"),
+            "fontSize": 13,
+            "fontWeight": 500,
+            "anchor": "start",
+            "offset": 12,
+        },
+        "facet": {"spacing": 32},
         "text": {"font": font, "color": colour("ink")},
         "view": {"stroke": None},
         "line": {"strokeWidth": 2, "strokeCap": "round"},
         "rule": {"color": colour("ink-soft")},
         "mark": {"color": colour("series-1")},
-        "range": {"category": [colour(f"series-{i}") for i in range(1, len(COLOURS) + 1)]},
+        "range": {"category": [colour(f"series-{i}") for i in range(1, len(ON_LIGHT) + 1)]},
     }

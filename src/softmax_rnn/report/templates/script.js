@@ -119,7 +119,7 @@
     const room = Math.max(1, Math.floor(width / (spec.spec.width + 60)));
     const columns = room >= spec.columns ? spec.columns : Math.ceil(spec.columns / Math.ceil(spec.columns / room));
     spec.columns = columns;
-    spec.spec.width = Math.max(160, Math.floor((width - 60) / columns) - 24);
+    spec.spec.width = Math.max(160, Math.floor((width - 60) / columns) - 34);
   }
 
   async function draw(plot, { config, specs }) {

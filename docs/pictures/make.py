@@ -1,0 +1,140 @@
+"""Makes the pictures of the README and the documents: the report in a browser, the terminal, and what was measured.
+
+    python docs/pictures/make.py           everything
+    python docs/pictures/make.py terminal  one part: report, terminal or figures
+
+It needs Chromium and playwright, which `make test-browser` installs, for the report alone. All numbers come from the
+dated files in benchmarks/.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+STUDY = BENCHMARKS / "2026-11-16-quick.json"
+TERMS = BENCHMARKS / "2026-11-16-terms.json"
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+DESKTOP, PHONE = {"width": 1100, "height": 760}, {"width": 390, "height": 800}
+# Name, window, pixels a unit, theme, and what stands at the top of the window.
+SCREENSHOTS: tuple[tuple[str, Any, float, Any, str], ...] = (
+    ("report-light", DESKTOP, 1.4, "light", "h1"),
+    ("report-dark", DESKTOP, 1.4, "dark", "#Head-curves"),
+    ("report-phone", PHONE, 2, "light", "#gaps"),
+)
+COLUMNS = 100
+FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+
+def report() -> None:
+    """The page of the quick study: its verdicts on light, its curves on dark, a chart on a phone."""
+    from playwright.sync_api import sync_playwright
+
+    from softmax_rnn.report.page import write_page
+    from softmax_rnn.report.study_page import study_page
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        path = write_page(study_page(_read(STUDY)), Path(folder) / "report.html")
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        for name, window, scale, theme, top in SCREENSHOTS:
+            page = browser.new_page(viewport=window, device_scale_factor=scale, color_scheme=theme)
+            page.goto(path.as_uri())
+            page.wait_for_selector("html.drawn")
+            page.eval_on_selector(top, "one => scrollTo(0, one.getBoundingClientRect().top + scrollY - 16)")
+            page.screenshot(path=HERE / f"{name}.png")
+            page.close()
+        browser.close()
+
+
+def terminal() -> None:
+    """What commands print."""
+    from rich.text import Text
+
+    from softmax_rnn.report import terminal as printed
+
+    console = _console()
+    with patch.object(printed, "OUT", console):
+        printed.print_claims(_read(STUDY)["claims"])
+    _save(console, "terminal-verdicts", "softmax-rnn study quick")
+    console = _console()
+    console.print(Text.from_ansi(_output("explain", "taylor_4")))
+    _save(console, "terminal-explain", "softmax-rnn explain taylor_4")
+
+
+def figures() -> None:
+    """The figures in benchmarks/, each from the numbers beside it."""
+    from softmax_rnn.report.charts import attention_chart, decode_chart, model_chart
+    from softmax_rnn.report.figures import save_chart
+    from softmax_rnn.report.study_page import study_page
+    from softmax_rnn.report.terms_page import terms_page
+
+    benches: tuple[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]], ...] = (
+        ("2026-11-15-attention", attention_chart, ("svg", "png")),
+        ("2026-11-16-decode", decode_chart, ("svg", "png")),
+        ("2026-11-16-model", model_chart, ("svg",)),
+    )
+    for name, chart, formats in benches:
+        save_chart(chart(_read(BENCHMARKS / f"{name}.json")), BENCHMARKS, name, formats)
+    blocks = {
+        block.id: block for page in (study_page(_read(STUDY)), terms_page(_read(TERMS))) for block in page.charts()
+    }
+    for block, name, formats in (
+        ("gaps", f"{STUDY.stem}-gaps", ("png",)),
+        ("curve-test-language", f"{STUDY.stem}-curves", ("svg",)),
+        ("losses", TERMS.stem, ("svg", "png")),
+        ("terms", f"{TERMS.stem}-heat-map", ("svg",)),
+    ):
+        save_chart(blocks[block].chart, BENCHMARKS, name, formats, title=blocks[block].caption)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+
+
+def _output(*command: str) -> str:
+    """What a command prints in a terminal of this width."""
+    settings = os.environ | {"COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
+    told = subprocess.run(
+        [sys.executable, "-m", "softmax_rnn", *command], env=settings, capture_output=True, text=True, check=True
+    )
+    return told.stdout
+
+
+def _save(console: Any, name: str, title: str) -> None:
+    """What was printed as an SVG that asks for no font from a network."""
+    from rich._export_format import CONSOLE_SVG_FORMAT
+
+    own = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    own = re.sub(r"font-family: Fira Code[^;]*;", f"font-family: {FONTS};", own)
+    svg = console.export_svg(title=title, code_format=own, unique_id=name)
+    (HERE / f"{name}.svg").write_text(svg, encoding="utf-8")
+
+
+PARTS = {"report": report, "terminal": terminal, "figures": figures}
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or list(PARTS)
+    if unknown := set(wanted) - set(PARTS):
+        sys.exit(f"unknown part {sorted(unknown)[0]!r}; expected one of {', '.join(PARTS)}")
+    for part in wanted:
+        PARTS[part]()

@@ -1,0 +1,65 @@
+"""A chart as files of its own: HTML, SVG, PNG and PDF, in the light colours.
+
+>>> from softmax_rnn.report.plots import line_chart
+>>> chart = line_chart([{"step": 1, "loss": 2.0, "run": "a"}], x="step", y="loss", series="run")
+>>> figure(chart, "Loss against the step.").to_dict()["title"]["text"]
+['Loss against the step.']
+"""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+from softmax_rnn.report.files import write_whole
+from softmax_rnn.report.theme import FIGURE_WIDTH, in_file, vega_config
+
+FORMATS = ("html", "svg", "png", "pdf")
+# Mean width of a letter of a title.
+LETTER = 6.6
+
+
+def figure(chart: Any, title: str = "") -> alt.TopLevelMixin:
+    """The chart with colours, a width and a title of its own."""
+    spec = chart.to_dict()
+    if spec.get("width") == "container":
+        spec["width"] = max(FIGURE_WIDTH, spec.get("usermeta", {}).get("min_width", 0))
+    width = spec.get("width", FIGURE_WIDTH)
+    if "facet" in spec:
+        width = spec["columns"] * (spec["spec"]["width"] + 30)
+    for setting in spec.get("params", []):
+        if setting["name"] == "page_width":
+            setting["value"] = width
+    if title:
+        spec["title"] = {"text": textwrap.wrap(title, int(width / LETTER))}
+    config = vega_config(in_file) | {"background": in_file("paper")}
+    for part, own in spec.get("config", {}).items():
+        config[part] = {**config.get(part, {}), **own} if isinstance(own, dict) else own
+    spec["config"] = config
+    return alt.Chart.from_dict(spec)
+
+
+def save_chart(
+    chart: Any, folder: Path, name: str, formats: tuple[str, ...] = FORMATS, *, title: str = ""
+) -> list[Path]:
+    """The chart in every format; the HTML needs no network."""
+    whole: Any = figure(chart, title)
+
+    def write(path: Path) -> None:
+        if path.suffix == ".html":
+            path.write_text(_page(whole), encoding="utf-8")
+        else:
+            whole.save(str(path), **({"ppi": 144} if path.suffix == ".png" else {}))
+
+    return [write_whole(folder / f"{name}.{ending}", write) for ending in formats]
+
+
+def _page(chart: Any) -> str:
+    """The chart as a page of its own. Names in the data are data: no ``<`` of theirs reaches the page's markup."""
+    html = chart.to_html(inline=True)
+    begin = html.rindex("const spec = ")
+    end = html.index("\n", begin)
+    return html[:begin] + html[begin:end].replace("<", "\\u003c") + html[end:]
