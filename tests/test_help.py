@@ -35,7 +35,7 @@ TREE = dict(commands(typer.main.get_command(app)))
 def examples(command):
     """The lines of a help text that are commands; a line that ends in \\ goes on in the next."""
     text = (command.help or "").replace("\\\n", " ")
-    lines = [line.strip().removeprefix("Example: ") for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
     return [" ".join(line.split()) for line in lines if line.startswith(STARTS)]
 
 
@@ -74,7 +74,7 @@ def test_examples_are_shown_on_lines_of_their_own_at_80_columns(path, monkeypatc
     monkeypatch.setenv("COLUMNS", "80")
     assert main([*path, "--help"]) == 0
     shown = capsys.readouterr().out
-    lines = [line.strip().removeprefix("Example: ") for line in shown.splitlines()]
+    lines = [line.strip() for line in shown.splitlines()]
     assert max(map(len, shown.splitlines())) <= 80
     joined = [" ".join(line.split()) for line in "\n".join(lines).replace("\\\n", " ").splitlines()]
     assert [line for line in joined if line.startswith(STARTS)] == examples(TREE[path])

@@ -14,7 +14,7 @@ import typer.main
 
 from softmax_rnn.cli import app
 
-EXAMPLE = "Example: "
+EXAMPLES = "Examples:\n"
 
 
 def commands_text() -> str:
@@ -26,8 +26,8 @@ def _lines(command: Any, name: str, level: int) -> Iterator[str]:
     inner = getattr(command, "commands", {})
     yield from (f"{'#' * level} {name}", "")
     told = inspect.cleandoc(command.help or "").split("\n\n")
-    yield from (line for text in told if not text.startswith(EXAMPLE) for line in (" ".join(text.split()), ""))
-    examples = [text.removeprefix(EXAMPLE).strip() for text in told if text.startswith(EXAMPLE)]
+    yield from (line for text in told if not text.startswith(EXAMPLES) for line in (" ".join(text.split()), ""))
+    examples = [inspect.cleandoc(text.removeprefix(EXAMPLES)) for text in told if text.startswith(EXAMPLES)]
     if examples:
         yield from ("```sh", *examples, "```", "")
     rows = [_row(one) for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]

@@ -126,10 +126,9 @@ PUBLISHED = [
 ]
 TERMS = {
     "variant": "softmax",
-    "rows": [
-        {"layer": layer, "order": order, "mean": (1.5 + layer) ** order / math.factorial(order)}
+    "layers": [
+        {"layer": layer, "log_terms": [n * math.log(1.5 + layer) - math.lgamma(n + 1) for n in range(13)]}
         for layer in range(4)
-        for order in range(13)
     ],
     "dominant": [{"layer": layer, "order": 1 + layer} for layer in range(4)],
 }

@@ -1,6 +1,7 @@
 """A local cluster of two nodes: runs are spread, and a run whose node is lost continues on the other."""
 
 import json
+import os
 import threading
 import time
 import warnings
@@ -18,6 +19,8 @@ from softmax_rnn.study.runner import Event
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
+    # Ray's workers are nice to others by default, and would wait for all other tests to end.
+    os.environ["RAY_worker_niceness"] = "0"
     with warnings.catch_warnings():
         # Ray's own modules warn while they are imported.
         warnings.simplefilter("ignore")

@@ -163,7 +163,7 @@ def epilogue(sums: Sums, rows: Rows, output_gate: Float[Tensor, "B H T"] | None)
 
 
 def _reduced(number: float, output: Output, power: float) -> Float[Tensor, "B H T"]:
-    """number / (factor · e^log_scale)^power: a constant of the formula in the units of `Output.y`."""
+    """number / e^(log_scale · power): a constant of the formula in the units of `Output.y`."""
     value = output.y.new_full((1, 1, 1), number)
     if output.log_scale is not None:
         most = 0.9 * math.log(torch.finfo(output.y.dtype).max)

@@ -5,6 +5,8 @@ exp(|x|), its value as small as exp(−|x|). With the remainder in closed form n
 
     T_N(x) = exp(x) − x^(N+1)/(N+1)! · M(1, N+2, x)      |x| < N;  M = 1 + x/b · M(1, b+1, x)  (Kummer)
     T_N(x) = x^N/N! · (1 + N/x · (1 + (N−1)/x · (…)))     |x| ≥ N
+
+Low orders lose few digits, and those of float32 are made in float64 up to order 20: there the sum is taken as it is.
 """
 
 from __future__ import annotations

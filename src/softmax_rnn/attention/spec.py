@@ -44,6 +44,7 @@ class AttentionSpec:
 
     >>> AttentionSpec() == AttentionSpec.from_json(AttentionSpec().to_json())
     True
+    >>> from softmax_rnn.attention.parts import Length
     >>> AttentionSpec(score=Exp(clamp=5.0), normaliser=Length(), output_gate=OutputGate()).tensors
     ('output_gate',)
     """

@@ -64,7 +64,7 @@ def forward(function: Work) -> Work:
 
 
 def forward_backward(function: Function, tensors: Tensors) -> Work:
-    """Outputs and all gradients; the wanted output is the query, any tensor of that shape would do."""
+    """Outputs and all gradients; the wanted output is v, any tensor of that shape would do."""
 
     def work() -> object:
         leaves = {name: x.detach().requires_grad_() for name, x in tensors.items()}

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from softmax_rnn.cli.app import AsJson, print_json
 from softmax_rnn.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from softmax_rnn.study.run import StudyRun
+    from softmax_rnn.study.runner import Runner
 
 RUNNERS = ("local", "ray")
 
@@ -58,14 +62,14 @@ def study(
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
         return
     if not as_json:
-        print_study(short, loaded.title, loaded.asks, [(r.name, str(r.folder)) for r in whole.left], whole.count,
+        print_study(short, loaded.title, loaded.asks, [run.name for run in whole.left], whole.count,
                     whole.expected_minutes())  # fmt: skip
     if dry_run:
         return
     _carry_out(whole, _runner(runner, jobs), as_json)
 
 
-def _carry_out(whole: Any, runner: Any, as_json: bool) -> None:
+def _carry_out(whole: StudyRun, runner: Runner, as_json: bool) -> None:
     from softmax_rnn.report.study_page import write_report
     from softmax_rnn.report.terminal import print_claims
     from softmax_rnn.study.live import StudyTable
@@ -75,16 +79,16 @@ def _carry_out(whole: Any, runner: Any, as_json: bool) -> None:
     page = write_report(results, whole.output)
     if as_json:
         print_json(results)
-        return
-    print_claims(results["claims"])
+    else:
+        print_claims(results["claims"])
+        print(f"report: {page}")
     for run, error in whole.errors.items():
         typer.echo(f"failed: {run}: {error}", err=True)
-    print(f"report: {page}")
     if whole.errors:
         raise typer.Exit(1)
 
 
-def _runner(name: str, jobs: int | None) -> Any:
+def _runner(name: str, jobs: int | None) -> Runner:
     if name == "ray":
         from softmax_rnn.study.ray_runner import RayRunner
 

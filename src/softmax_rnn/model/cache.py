@@ -167,3 +167,15 @@ def as_spec_cache(cache: object, specs: Sequence[AttentionSpec | None]) -> SpecC
         )
     cache.check(specs)
     return cache
+
+
+def prepare_cache(specs: Sequence[AttentionSpec | None], generation_config: Any, model_kwargs: dict[str, Any]) -> None:
+    """What generate() decodes with: the specs' own state, the one that was given or a fresh one."""
+    if generation_config.cache_implementation is not None:
+        kind = generation_config.cache_implementation
+        raise InputError(f"cache_implementation: this model decodes with its own state, leave it out; got {kind!r}")
+    given = model_kwargs.get("past_key_values")
+    if given is not None:
+        as_spec_cache(given, specs)._is_user_defined = True  # pyright: ignore[reportAttributeAccessIssue]
+    elif generation_config.use_cache:
+        model_kwargs["past_key_values"] = SpecCache(specs)

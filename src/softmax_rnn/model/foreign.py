@@ -17,7 +17,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.cache import SpecCache, as_spec_cache
+from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
 from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.interface import with_scaling
 from softmax_rnn.model.neutral import fold_gates, neutral_tensors
@@ -124,14 +124,7 @@ class ForeignModel(PreTrainedModel):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
-        if generation_config.cache_implementation is not None:
-            kind = generation_config.cache_implementation
-            raise InputError(f"cache_implementation: this model decodes with its own state, leave it out; got {kind!r}")
-        given = model_kwargs.get("past_key_values")
-        if given is not None:
-            as_spec_cache(given, self.specs)._is_user_defined = True  # pyright: ignore[reportAttributeAccessIssue]
-        elif generation_config.use_cache:
-            model_kwargs["past_key_values"] = SpecCache(self.specs)
+        prepare_cache(self.specs, generation_config, model_kwargs)
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: the files would say the original class and load without the exchanged attention."""

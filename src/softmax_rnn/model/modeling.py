@@ -31,7 +31,7 @@ from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.parts import CumulativeGate
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.cache import SpecCache, as_spec_cache
+from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
 from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
 from softmax_rnn.model.gates import SpecTensors
@@ -230,14 +230,7 @@ class SoftmaxRNNForCausalLM(SoftmaxRNNPreTrainedModel, GenerationMixin):
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """generate() decodes with the spec's own state."""
-        if generation_config.cache_implementation is not None:
-            kind = generation_config.cache_implementation
-            raise InputError(f"cache_implementation: this model decodes with its own state, leave it out; got {kind!r}")
-        given = model_kwargs.get("past_key_values")
-        if given is not None:
-            as_spec_cache(given, self.model.specs)._is_user_defined = True  # pyright: ignore[reportAttributeAccessIssue]
-        elif generation_config.use_cache:
-            model_kwargs["past_key_values"] = SpecCache(self.model.specs)
+        prepare_cache(self.model.specs, generation_config, model_kwargs)
 
 
 def _can_crop(config: SoftmaxRNNConfig) -> bool:

@@ -188,7 +188,8 @@ def generate_command(
     device: torch.device | str | None = None,
 ) -> Iterator[StreamStep]:
     """What ``softmax-rnn generate MODEL "prompt"`` does: load, convert, read a saved state, stream, save the state."""
-    from softmax_rnn.model.convert import convert
+    from softmax_rnn.model.convert import convert, specs_of
+    from softmax_rnn.model.foreign import ForeignModel
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
     # What is misspelt or cannot be written is told before a model is loaded.
@@ -205,8 +206,8 @@ def generate_command(
         model.to(torch.device(device))  # pyright: ignore[reportArgumentType]
     tokenizer = load_tokenizer(model_name)
     cache = None
-    if isinstance(model.config, SoftmaxRNNConfig):
-        specs = model.config.specs
+    if isinstance(model, ForeignModel) or isinstance(model.config, SoftmaxRNNConfig):
+        specs = specs_of(model)
         cache = SpecCache(specs) if state_in is None else SpecCache.load(state_in, specs, device=model.device)
     elif state_in is not None or state_out is not None:
         raise InputError("state: only models with a spec have a state that can be saved; convert the model first")

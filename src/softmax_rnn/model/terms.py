@@ -49,7 +49,6 @@ class Reading:
     layers: list[TermStatistics]
     coverage: dict[str, Coverage] = field(default_factory=dict)
     seconds: float = 0.0
-    forward_seconds: float = 0.0
 
     def ranges(self) -> list[HeadRanges]:
         """The lowest and highest score of every head of every layer."""

@@ -59,8 +59,13 @@ class Cutter:
         self.layers: int = model.config.num_hidden_layers
         self.model = convert(model, "softmax")
         self.softmax = counted_perplexity(self.model, token_ids, context)[0]
-        text = hashlib.sha256(str([int(one) for one in token_ids]).encode()).hexdigest()
-        about = {"model": str(model.config.name_or_path), "text": text, "context": context, "loss": self.softmax.loss}
+        about = {
+            "model": str(model.config.name_or_path),
+            "text": _hash([int(one) for one in token_ids]),
+            "ranges": _hash(ranges),
+            "context": context,
+            "loss": self.softmax.loss,
+        }
         self.kept = CutFile(keep, about)
 
     def loss(self, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
@@ -130,3 +135,7 @@ def lowest_order(cuts: Sequence[Cut], tolerance: float = 0.01) -> int | None:
             break
         found = cut.order
     return found
+
+
+def _hash(values: object) -> str:
+    return hashlib.sha256(str(values).encode()).hexdigest()

@@ -23,8 +23,8 @@ def costs_section(results: Results) -> Section | None:
     blocks: list[Block] = [
         Prose(
             "Speed of training steps as they were measured in the runs; runs side by side share the machine. Relative"
-            " speeds are those of the same seed. Memory is the highest that the process of a run has taken, earlier"
-            " runs of that process included. The decoding state is what generation carries after a context in float32."
+            " speeds are those of the same seed. Memory is the highest that the process of a run has taken."
+            " The decoding state is what generation carries after a context in float32."
         ),
         _table(rows, results["summary"]["baseline"]),
     ]

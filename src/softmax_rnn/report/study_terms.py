@@ -1,6 +1,6 @@
 """Taylor terms of a trained model on a study's page: how large s^n/n! is, layer by layer.
 
-They are the layers of the record that ``softmax-rnn terms`` writes, or rows of layer, order and mean.
+They are the layers of the record that ``softmax-rnn terms`` writes.
 """
 
 from __future__ import annotations
@@ -46,17 +46,10 @@ def terms_section(results: Results) -> Section | None:
 def term_rows(terms: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Layer, order and log₁₀ of the mean |s^n/n!|; terms that are 0 are left out.
 
-    >>> term_rows({"rows": [{"layer": 0, "order": 1, "mean": 0.1}]})
-    [{'layer': 0, 'order': 1, 'log10': -1.0}]
     >>> term_rows({"layers": [{"layer": 0, "log_terms": [0.0, None]}]})
     [{'layer': 0, 'order': 0, 'log10': 0.0}]
     """
     rows = [
-        {"layer": row["layer"], "order": row["order"], "log10": math.log10(row["mean"])}
-        for row in terms.get("rows", [])
-        if row["mean"]
-    ]
-    rows += [
         {"layer": layer["layer"], "order": order, "log10": log / math.log(10)}
         for layer in terms.get("layers", [])
         for order, log in enumerate(layer["log_terms"])

@@ -202,15 +202,14 @@ def print_run(result: dict[str, Any], folder: str) -> None:
     _facts(f"{result['variant']} {result['size']}, seed {result['seed']}", rows)
 
 
-def print_study(
-    name: str, title: str, asks: str, left: Sequence[tuple[str, str]], runs: int, minutes: float, shown: int = 12
-) -> None:
+def print_study(name: str, title: str, asks: str, left: Sequence[str], runs: int, minutes: float) -> None:
     """What a study is about to do."""
     OUT.print(f"[bold]{escape(title)}[/]\n{escape(asks.strip())}")
     done = f", {runs - len(left)} of {runs} finished already" if len(left) < runs else ""
     time = f"about {minutes:.0f} minutes on two cores" if left else "nothing is left to run"
     OUT.print(f"{escape(name)}: {len(left)} runs{done}; {time}", highlight=False)
-    for run, _ in left[:shown]:
+    shown = 12
+    for run in left[:shown]:
         OUT.print(f"  {run}", markup=False, highlight=False)
     if len(left) > shown:
         OUT.print(f"  … and {len(left) - shown} more")

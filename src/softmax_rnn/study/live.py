@@ -61,7 +61,8 @@ class StudyTable:
             return f"{said}: {event.error}"
         if event.state == "finished":
             result = RunFolder(event.run.folder).result() or {}
-            return f"{said} in {event.seconds:.0f} s, test loss {result.get('test_loss') or 0:.4f}{self._left()}"
+            loss = _number(result, "test_loss", ".4f") or "not finite"
+            return f"{said} in {event.seconds:.0f} s, test loss {loss}{self._left()}"
         return said
 
     def _left(self) -> str:

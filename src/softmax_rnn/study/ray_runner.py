@@ -43,19 +43,23 @@ class RayRunner:
         gpus = self._gpus if self._gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
         options = {"num_cpus": self._cores, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
         remote = ray.remote(**options)(_train)
-        waiting: dict[Any, PlannedRun] = {}
-        for run in runs:
-            waiting[remote.remote(order_of(run), self._cores)] = run
-            watch(Event(run, "started"))
-        start = time.monotonic()
+        waiting = {remote.remote(order_of(run), self._cores): run for run in runs}
+        announced: set[str] = set()
         while waiting:
-            done, _ = ray.wait(list(waiting), num_returns=1)
+            done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
+            for run in waiting.values():
+                # The folder that all nodes see tells that a node has begun.
+                if run.name not in announced and run.folder.exists():
+                    announced.add(run.name)
+                    watch(Event(run, "started"))
+            if not done:
+                continue
             run = waiting.pop(done[0])
             try:
-                answer = ray.get(done[0])
+                answer: dict[str, Any] = ray.get(done[0])
             except ray.exceptions.RayError as error:
                 answer = {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-            watch(Event(run, answer["state"], answer.get("error"), time.monotonic() - start))
+            watch(Event(run, answer["state"], answer.get("error"), answer.get("seconds", 0.0)))
 
 
 def _train(order: dict[str, Any], cores: int) -> dict[str, Any]:
@@ -64,4 +68,5 @@ def _train(order: dict[str, Any], cores: int) -> dict[str, Any]:
     from softmax_rnn.study.worker import work
 
     torch.set_num_threads(cores)
-    return work(order)
+    start = time.monotonic()
+    return work(order) | {"seconds": time.monotonic() - start}

@@ -84,7 +84,7 @@ def run_entry(run: PlannedRun, error: str | None) -> dict[str, Any]:
         "accuracy_curve": [[line["step"], line["test_accuracy"]] for line in tested],
         "by_position": tested[-1]["test_loss_by_position"] if tested else [],
         "seconds": _seconds(trained),
-        "state_bytes": state_bytes(model_config(run.config, vocab_size=256), run.config.context),
+        "state_bytes": state_bytes(model_config(run.config), run.config.context),
     }
 
 

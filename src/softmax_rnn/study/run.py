@@ -1,4 +1,4 @@
-"""A study by one call: runs what is left, writes what is known after every run, and ends with a report."""
+"""A study by one call: runs what is left, writes what is known after every run, and ends with ``results.json``."""
 
 from __future__ import annotations
 

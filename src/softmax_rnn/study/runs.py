@@ -27,8 +27,6 @@ class PlannedRun:
     varied: Mapping[str, Any]
     config: RunConfig
     folder: Path
-    seconds: float | None = None
-    """What it is expected to take."""
 
 
 def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
@@ -42,7 +40,7 @@ def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
                 config = resolve(merged(grid.settings, varied))
             content = config.content_hash()
             folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
-            runs.append(PlannedRun(name, grid_name, varied, config, folder, grid.seconds))
+            runs.append(PlannedRun(name, grid_name, varied, config, folder))
     return runs
 
 

@@ -41,8 +41,6 @@ class Grid(_Part):
 
     settings: dict[str, Any] = {}
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
-    seconds: PositiveFloat | None = None
-    """What a run takes on two cores of the machine named in the study's file."""
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """The varied settings of each run, by name."""
@@ -111,7 +109,7 @@ class Scale(_Part):
     """The runs at one scale."""
 
     minutes: PositiveFloat
-    """What all runs take, on the machine named in the file."""
+    """What all runs take: at the scale ``cpu`` on two cores."""
     grids: Annotated[dict[str, Grid], Field(min_length=1)]
 
 
@@ -122,8 +120,6 @@ class Study(_Part):
     asks: str
     found: str = ""
     """What the paper found."""
-    machine: str = ""
-    """Where the expected times were measured."""
     scales: dict[Literal["cpu", "paper"], Scale]
     claims: list[Claim] = []
     published: list[Published] = []

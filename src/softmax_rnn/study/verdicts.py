@@ -1,14 +1,14 @@
 """Claims, decided by rules that are fixed before the runs.
 
-    behind   reproduced if the interval of metric(what) − metric(than) lies above ``by``; refuted if it lies below
-    equal    reproduced if the interval of metric(what) − metric(to) ends below ``within``; refuted if it begins above
+    behind   reproduced if the interval of metric(what) − metric(than) lies above ``by``; not if it lies below
+    equal    reproduced if the interval of metric(what) − metric(to) ends below ``within``; not if it begins above
     falls    reproduced if the last is better than the first, and no step of the list is significantly worse
     solves   reproduced if the interval of what's accuracy lies at or above ``reaches`` and that of every other at or
-             below ``below``; refuted if what's lies below ``reaches`` or another's above ``below``
+             below ``below``; not if what's lies below ``reaches`` or another's above ``below``
 
 Differences are of what is better when lower; accuracies enter with the opposite sign. Where a learning rate varies,
 each variant enters with the one that is best on average. Panels (data sets, sizes …) are decided one by one; the claim
-is reproduced when all are, refuted when one is. One seed decides nothing.
+is reproduced when all are, *not reproduced* when one is not, and *undecided* otherwise. One seed decides nothing.
 """
 
 from __future__ import annotations
