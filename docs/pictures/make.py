@@ -27,6 +27,15 @@ ROOT = HERE.parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 STUDY = BENCHMARKS / "2026-11-16-quick.json"
 TERMS = BENCHMARKS / "2026-11-16-terms.json"
+# The paper's sections, and the chart of each that is kept.
+SECTIONS = {
+    "sec4.1-denominator": "gaps",
+    "sec4.2-scaling": "gaps",
+    "sec4.3-linear": "gaps",
+    "sec4.4-orders": "orders-chart",
+    "sec4.5-ablation": "gaps",
+    "recall": "recall-chart",
+}
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DESKTOP, PHONE = {"width": 1100, "height": 760}, {"width": 390, "height": 800}
@@ -88,17 +97,29 @@ def figures() -> None:
         ("2026-11-16-model", model_chart, ("svg",)),
     )
     for name, chart, formats in benches:
-        save_chart(chart(_read(BENCHMARKS / f"{name}.json")), BENCHMARKS, name, formats)
-    blocks = {
-        block.id: block for page in (study_page(_read(STUDY)), terms_page(_read(TERMS))) for block in page.charts()
-    }
-    for block, name, formats in (
-        ("gaps", f"{STUDY.stem}-gaps", ("png",)),
-        ("curve-test-language", f"{STUDY.stem}-curves", ("svg",)),
-        ("losses", TERMS.stem, ("svg", "png")),
-        ("terms", f"{TERMS.stem}-heat-map", ("svg",)),
-    ):
-        save_chart(blocks[block].chart, BENCHMARKS, name, formats, title=blocks[block].caption)
+        save_chart(chart(_numbers(name)), BENCHMARKS, name, formats)
+    pages = {STUDY.stem: study_page, TERMS.stem: terms_page} | dict.fromkeys(map(_dated, SECTIONS), study_page)
+    charts = {
+        (name, block.id): block for name, page in pages.items() for block in page(_numbers(name)).charts()
+    }  # fmt: skip
+    wanted = [
+        (STUDY.stem, "gaps", "gaps", ("png",)),
+        (STUDY.stem, "curve-test-language", "curves", ("svg",)),
+        (TERMS.stem, "losses", "", ("svg", "png")),
+        (TERMS.stem, "terms", "heat-map", ("svg",)),
+        *((_dated(section), block, block, ("svg",)) for section, block in SECTIONS.items()),
+    ]
+    for name, block, suffix, formats in wanted:
+        chart = charts[name, block]
+        save_chart(chart.chart, BENCHMARKS, f"{name}-{suffix}".rstrip("-"), formats, title=chart.caption)
+
+
+def _dated(section: str) -> str:
+    return next(BENCHMARKS.glob(f"*-{section}.json")).stem
+
+
+def _numbers(name: str) -> dict[str, Any]:
+    return _read(BENCHMARKS / f"{name}.json")
 
 
 def _read(path: Path) -> dict[str, Any]:

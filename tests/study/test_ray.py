@@ -20,7 +20,7 @@ from softmax_rnn.study.runner import Event
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     # Ray's workers are nice to others by default, and would wait for all other tests to end.
-    os.environ["RAY_worker_niceness"] = "0"
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  the name that Ray reads
     with warnings.catch_warnings():
         # Ray's own modules warn while they are imported.
         warnings.simplefilter("ignore")
