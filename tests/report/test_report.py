@@ -6,7 +6,7 @@ import math
 import pytest
 
 from softmax_rnn.report import charts, files
-from softmax_rnn.report.figures import figure
+from softmax_rnn.report.figures import figure, save_chart
 
 ATTENTION = {
     "rows": [
@@ -31,7 +31,7 @@ DECODE = {
     "chart", [charts.attention_chart(ATTENTION), charts.model_chart(MODEL), charts.decode_chart(DECODE)]
 )
 def test_a_chart_becomes_a_file_of_every_format(chart, tmp_path):
-    made = charts.save_chart(chart, tmp_path, "chart")
+    made = save_chart(chart, tmp_path, "chart")
     starts = {".html": b"<", ".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
     assert {path.suffix for path in made} == set(starts)
     assert all(path.read_bytes().lstrip().startswith(starts[path.suffix]) for path in made)
@@ -39,12 +39,12 @@ def test_a_chart_becomes_a_file_of_every_format(chart, tmp_path):
 
 
 def test_names_in_a_page_are_no_markup(tmp_path):
-    (page,) = charts.save_chart(charts.attention_chart(ATTENTION), tmp_path, "chart", ("html",))
+    (page,) = save_chart(charts.attention_chart(ATTENTION), tmp_path, "chart", ("html",))
     assert "<script>alert(1)</script>" not in page.read_text()
 
 
 def test_the_page_needs_no_network(tmp_path):
-    (page,) = charts.save_chart(charts.model_chart(MODEL), tmp_path, "chart", ("html",))
+    (page,) = save_chart(charts.model_chart(MODEL), tmp_path, "chart", ("html",))
     assert "cdn.jsdelivr.net" not in page.read_text()
 
 
