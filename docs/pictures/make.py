@@ -34,7 +34,6 @@ SECTIONS = {
     "sec4.3-linear": "gaps",
     "sec4.4-orders": "orders-chart",
     "sec4.5-ablation": "gaps",
-    "recall": "recall-chart",
 }
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
