@@ -9,24 +9,6 @@ import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GemmaConfig,
-    GemmaForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    GptOssConfig,
-    GptOssForCausalLM,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaModel,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from softmax_rnn.attention.algebra import fixed_state_score
@@ -41,69 +23,7 @@ from softmax_rnn.model.foreign import ConvertedGemma, ConvertedQwen3
 from softmax_rnn.model.sizes import build_config
 from softmax_rnn.model.stream import stream
 
-torch.set_num_threads(1)
-
-SIZES: dict[str, Any] = {
-    "vocab_size": 48,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "initializer_range": 0.2,
-}
-ROPE = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "llama": (LlamaConfig, LlamaForCausalLM, {}),
-    "llama, biases, tied": (
-        LlamaConfig,
-        LlamaForCausalLM,
-        {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
-    ),
-    "llama, scaled rope": (
-        LlamaConfig,
-        LlamaForCausalLM,
-        {"rope_parameters": {**ROPE, "original_max_position_embeddings": 16}},
-    ),
-    "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {}),
-    "gemma": (GemmaConfig, GemmaForCausalLM, {}),
-}
-L2 = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
-
-
-def build(name: str, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
-    kind, model, options = MODELS[name]
-    torch.manual_seed(0)
-    built = model(kind(**{**SIZES, **options})).to(dtype=dtype).eval()
-    with torch.no_grad():
-        for parameter_name, parameter in built.named_parameters():
-            if "norm" in parameter_name or "bias" in parameter_name:
-                parameter.add_(0.1 * torch.randn_like(parameter))
-    return built
-
-
-def batch() -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    ids = torch.randint(1, 48, (3, 9), generator=torch.Generator().manual_seed(1))
-    mask = torch.ones_like(ids)
-    mask[1, :2] = mask[2, :5] = 0
-    return ids, {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-
-
-def logits(model: PreTrainedModel) -> torch.Tensor:
-    ids, options = batch()
-    with torch.no_grad():
-        return model(input_ids=ids, **options).logits[options["attention_mask"].bool()]
-
-
-def greedy(model: Any, **options: Any) -> torch.Tensor:
-    ids, inputs = batch()
-    mask = inputs["attention_mask"]
-    return model.generate(ids, attention_mask=mask, max_new_tokens=7, do_sample=False, **options)
+from .pretrained_models import L2, MODELS, batch, build, greedy, logits
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -276,46 +196,6 @@ def test_packed_documents_and_caches_that_are_not_ours() -> None:
         model.generate(ids, max_new_tokens=2, cache_implementation="static")
     with pytest.raises(InputError, match="attention_mask: expected 2 axes"):
         model(input_ids=ids, attention_mask=torch.ones(3, 1, 9, 9, dtype=torch.bool), use_cache=False)
-
-
-def refused() -> dict[str, tuple[Any, str]]:
-    full = {**SIZES, "layer_types": ["full_attention"] * 2}
-    return {
-        "mistral": (MistralForCausalLM(MistralConfig(**SIZES)), "sliding_window: MistralForCausalLM .* 4096"),
-        "qwen3": (
-            Qwen3ForCausalLM(Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=1)),
-            "sliding_window: Qwen3ForCausalLM",
-        ),
-        "gemma2": (Gemma2ForCausalLM(Gemma2Config(**SIZES)), "sliding_window: Gemma2ForCausalLM"),
-        "capped": (
-            Gemma2ForCausalLM(Gemma2Config(**{**full, "sliding_window": None})),
-            "attn_logit_softcapping: Gemma2ForCausalLM caps its scores at 50",
-        ),
-        "sinks": (
-            GptOssForCausalLM(GptOssConfig(**{**full, "sliding_window": None, "num_local_experts": 2})),
-            "sinks: GptOssForCausalLM has attention sinks",
-        ),
-        "gpt2": (
-            GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=8, n_layer=1, n_head=2)),
-            "model: the attention of GPT2LMHeadModel cannot be exchanged; expected one of LlamaForCausalLM",
-        ),
-        "no head": (LlamaModel(LlamaConfig(**SIZES)), "LlamaModel cannot be exchanged"),
-        "dropout": (LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.1)), "attention_dropout"),
-        "linear": (torch.nn.Linear(2, 2), "expected a transformers model, got Linear"),
-    }
-
-
-def test_what_cannot_be_converted_is_refused_by_name() -> None:
-    for model, message in refused().values():
-        with pytest.raises(InputError, match=message):
-            convert(model, "softmax")
-
-
-def test_names() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'softmax'"):
-        convert(build("llama"), "sofmax")
-    with pytest.raises(InputError, match="has no specs, convert it first"):
-        specs_of(build("llama"))
 
 
 def test_forget_bias() -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SpecCache
@@ -124,3 +124,16 @@ def test_the_command_loads_streams_and_keeps_the_state(tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "other")
     with pytest.raises(InputError, match="belongs to another spec"):
         list(generate_command(tmp_path / "other", "lo", state_in=state))
+
+
+def test_a_converted_foreign_model_keeps_its_state_too(tokenizer, tmp_path):
+    torch.manual_seed(0)
+    known = Qwen3Config().to_dict()
+    small = {name: value for name, value in SMALL.items() if name in known} | {"vocab_size": 256}
+    Qwen3ForCausalLM(Qwen3Config(**small)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    state, model = tmp_path / "state", tmp_path / "model"
+    whole = "".join(step.text for step in generate_command(model, "Hello", variant="taylor_2", max_new_tokens=6))
+    list(generate_command(model, "Hel", variant="taylor_2", max_new_tokens=1, state_out=state))
+    resumed = generate_command(model, "lo", variant="taylor_2", max_new_tokens=6, state_in=state)
+    assert "".join(step.text for step in resumed) == whole

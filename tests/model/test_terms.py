@@ -112,6 +112,15 @@ def test_cuts_are_the_losses_of_converted_models(tmp_path):
         cutter.cut("taylor", 2, layer=2)
 
 
+def test_kept_cuts_belong_to_the_ranges_they_were_made_with(tmp_path):
+    file = tmp_path / "cuts.jsonl"
+    heads = read_terms(tiny(), IDS, orders=4, context=20).ranges()
+    wide = [(tuple(x - 3 for x in low), tuple(x + 3 for x in high)) for low, high in heads]
+    found = Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3)
+    assert Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3) == found
+    assert Cutter(tiny(), IDS, 20, ranges=wide, keep=file).cut("head", 3).loss != found.loss
+
+
 def test_sweeps_stop_when_the_loss_has_recovered():
     cutter = Cutter(tiny(), IDS, 20)
     cuts = cutter.sweep("row_squared", (3, 4, 40, 60, 80), tolerance=1e-5)

@@ -56,6 +56,10 @@ def test_a_lost_node_does_not_lose_its_runs(cluster: Any, tmp_path: Path):
     results = whole.carry_out(RayRunner(), events.append)
     killer.join()
     assert [entry["state"] for entry in results["runs"]] == ["finished", "finished"]
+    # Told when a node has begun, and with the run's own time.
+    states = [(event.run.config.seed, event.state) for event in events]
+    assert all(states.index((seed, "started")) < states.index((seed, "finished")) for seed in (0, 1))
+    assert all(event.seconds > 0 for event in events if event.state == "finished")
     starts = [json.loads((folder / "environment.json").read_text())["starts"] for folder in folders]
     resumed = [one for one in starts if len(one) > 1]
     assert len(resumed) == 1

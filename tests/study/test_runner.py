@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.study.tiny import SETTINGS, VALUES, tiny_study
 
+from softmax_rnn.__main__ import main
 from softmax_rnn.study.elsewhere import finished_elsewhere
 from softmax_rnn.study.run import StudyRun
 from softmax_rnn.study.runner import Event, LocalRunner, unfinished
@@ -109,6 +110,18 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path):
     assert [entry["state"] for entry in results["runs"]] == ["failed", "finished"]
     assert "no/such/folder.txt" in results["runs"][0]["error"]
     assert unfinished(whole.runs) == [whole.runs[0]]
+
+
+def test_a_failed_run_is_told_and_is_the_exit_code_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    grids = {"one": {"settings": SETTINGS | {"data": "no/such/folder.txt"}, "vary": {"variant": ["softmax"]}}}
+    tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
+    assert main(["study", "tiny.yaml", "--jobs", "1", "--output", "out", "--json"]) == 1
+    said = capsys.readouterr()
+    assert json.loads(said.out)["runs"][0]["state"] == "failed"
+    assert "failed: out/runs/one-softmax" in said.err and "no/such/folder.txt" in said.err
 
 
 def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):

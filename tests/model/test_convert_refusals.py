@@ -1,0 +1,68 @@
+"""What cannot be converted exactly is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GptOssConfig,
+    GptOssForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from softmax_rnn.errors import InputError, UnknownNameError
+from softmax_rnn.model.convert import convert, specs_of
+
+from .pretrained_models import SIZES, build
+
+
+def refused() -> dict[str, tuple[Any, str]]:
+    full = {**SIZES, "layer_types": ["full_attention"] * 2}
+    return {
+        "mistral": (MistralForCausalLM(MistralConfig(**SIZES)), "sliding_window: MistralForCausalLM .* 4096"),
+        "qwen3": (
+            Qwen3ForCausalLM(Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=1)),
+            "sliding_window: Qwen3ForCausalLM",
+        ),
+        "gemma2": (Gemma2ForCausalLM(Gemma2Config(**SIZES)), "sliding_window: Gemma2ForCausalLM"),
+        "capped": (
+            Gemma2ForCausalLM(Gemma2Config(**{**full, "sliding_window": None})),
+            "attn_logit_softcapping: Gemma2ForCausalLM caps its scores at 50",
+        ),
+        "sinks": (
+            GptOssForCausalLM(GptOssConfig(**{**full, "sliding_window": None, "num_local_experts": 2})),
+            "sinks: GptOssForCausalLM has attention sinks",
+        ),
+        "gpt2": (
+            GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=8, n_layer=1, n_head=2)),
+            "model: the attention of GPT2LMHeadModel cannot be exchanged; expected one of LlamaForCausalLM",
+        ),
+        "no head": (LlamaModel(LlamaConfig(**SIZES)), "LlamaModel cannot be exchanged"),
+        "dropout": (LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.1)), "attention_dropout"),
+        "linear": (torch.nn.Linear(2, 2), "expected a transformers model, got Linear"),
+    }
+
+
+def test_what_cannot_be_converted_is_refused_by_name() -> None:
+    for model, message in refused().values():
+        with pytest.raises(InputError, match=message):
+            convert(model, "softmax")
+
+
+def test_names() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'softmax'"):
+        convert(build("llama"), "sofmax")
+    with pytest.raises(InputError, match="has no specs, convert it first"):
+        specs_of(build("llama"))
