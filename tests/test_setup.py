@@ -1,5 +1,6 @@
 """The set-up of the Makefile: one that was cut off starts anew, one that is complete is not repeated."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,11 +26,19 @@ def clone(tmp_path):
     return tmp_path
 
 
+def make(clone, *words):
+    """`make` as from a terminal: one that runs the tests passes its own settings on by these names."""
+    outside = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON")
+    }
+    return subprocess.run(["make", *words], cwd=clone, capture_output=True, text=True, check=False, env=outside)
+
+
 def set_up(clone, fails_at="nothing at all"):
     """The exit code of `make setup`, and what Python was asked to do."""
     (clone / "fails-at").write_text(fails_at)
     (clone / "asked").write_text("")
-    done = subprocess.run(["make", "setup", "PYTHON=./stub"], cwd=clone, capture_output=True, check=False)
+    done = make(clone, "setup", "PYTHON=./stub")
     return done.returncode, (clone / "asked").read_text().splitlines()
 
 
@@ -56,6 +65,6 @@ def test_a_set_up_that_was_cut_off_starts_anew(clone, moment):
 def test_a_half_made_environment_without_a_stamp_is_made_again(clone):
     (clone / ".venv" / "bin").mkdir(parents=True)
     (clone / ".venv" / "bin" / "python").symlink_to(sys.executable)
-    planned = subprocess.run(["make", "-n", "setup"], cwd=clone, capture_output=True, text=True, check=True).stdout
+    planned = make(clone, "-n", "setup").stdout
     assert planned.splitlines()[0] == "python3 -m venv .venv"
     assert "touch .venv/.installed" in planned

@@ -169,4 +169,6 @@ def test_a_study_that_is_stopped_leaves_checkpoints_and_no_process(sent: signal.
     # The worker holds the other end of standard error: this returns when both have ended.
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
+    # A runner that can still speak waits for its worker's last word; one that is killed cannot.
+    assert (said.count("stopped") == 1) == (sent != signal.SIGKILL), said
     assert len(list((tmp_path / "out" / "runs").glob("*/checkpoints/step-*"))) == 1

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -62,26 +63,21 @@ class LocalRunner:
         waiting: queue.SimpleQueue[PlannedRun] = queue.SimpleQueue()
         for run in runs:
             waiting.put(run)
-        threads = [
-            threading.Thread(target=self._serve, args=(waiting, watch)) for _ in range(min(self._jobs, len(runs)))
-        ]
-        for thread in threads:
-            thread.start()
-        with _terminated_as_interrupted():
-            self._wait(threads)
+        count = min(self._jobs, len(runs))
+        # Leaving the pool waits for its threads, and so for the last words of their workers.
+        with _terminated_as_interrupted(), ThreadPoolExecutor(count) as pool:
+            serving = [pool.submit(self._serve, waiting, watch) for _ in range(count)]
+            try:
+                for thread in serving:
+                    thread.result()
+            except BaseException:
+                self._stop()
+                raise
 
-    def _wait(self, threads: Sequence[threading.Thread]) -> None:
-        try:
-            while any(thread.is_alive() for thread in threads):
-                for thread in threads:
-                    thread.join(timeout=0.2)
-        except KeyboardInterrupt:
-            self._stopping = True
-            for worker in list(self._workers):
-                worker.send_signal(signal.SIGTERM)
-            for thread in threads:
-                thread.join()
-            raise
+    def _stop(self) -> None:
+        self._stopping = True
+        for worker in list(self._workers):
+            worker.send_signal(signal.SIGTERM)
 
     def _serve(self, waiting: queue.SimpleQueue[PlannedRun], watch: Watch) -> None:
         worker: subprocess.Popen[str] | None = None
@@ -122,6 +118,8 @@ class LocalRunner:
             start_new_session=True,
         )
         self._workers.add(worker)
+        if self._stopping:  # asked to between the two
+            worker.send_signal(signal.SIGTERM)
         return worker
 
 
