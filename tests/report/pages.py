@@ -17,7 +17,7 @@ from softmax_rnn.report.blocks import (
     Verdict,
     Verdicts,
 )
-from softmax_rnn.report.cells import Cell, Column, plus_minus
+from softmax_rnn.report.cells import Cell, Column
 from softmax_rnn.report.plots import Axis, heat_map, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.tables import records_table
 
@@ -49,13 +49,13 @@ def every_block(names: Sequence[str]) -> Page:
         line_chart(ends, x=x, y=Axis(y, text, log=True), series=series, low="low", high="high"),
         panel_chart(ends, x=Axis(x, text), y=y, series=series, panel="panel", low="low", high="high"),
         interval_chart(last, name=series, value=Axis(y, text), low="low", high="high", series="panel", reference=2),
-        heat_map(rows, x=Axis(x, text), y=series, value=Axis(y, text), numbers=".1f"),
+        heat_map(rows, x=Axis(x, text), y=series, value=Axis(y, text)),
     ]
     charts = [
         ChartBlock(f"chart-{i}", chart, text, text, records_table(f"data-{i}", ends, [x, y, series], text))
         for i, chart in enumerate(data)
     ]
-    cells = [[name, names[i % 2], plus_minus(-i, 0.5), Cell(name, i), i / 3] for i, name in enumerate(names)]
+    cells = [[name, names[i % 2], Cell(f"−{i} ± 0.5", -i), Cell(name, i), i / 3] for i, name in enumerate(names)]
     columns = [names[5], Column(names[1], select=True), names[2], names[9], Column(names[4], ".2f")]
     states = ("reproduced", "not reproduced", "undecided")
     words = [

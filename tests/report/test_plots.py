@@ -3,7 +3,7 @@
 import pytest
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.plots import Axis, heat_map, interval_chart, line_chart, panel_chart
+from softmax_rnn.report.plots import Axis, interval_chart, line_chart, panel_chart
 
 ROWS = [{"step": s, "loss": 1 / s, "run": r} for r in "ab" for s in (1, 2, 4)]
 
@@ -109,14 +109,6 @@ def test_intervals_have_dots_ends_and_a_reference():
     assert [layer["mark"]["type"] for layer in chart["layer"]] == ["rule", "rule", "point"]
     assert chart["layer"][2]["encoding"]["y"]["scale"]["domain"] == ["b", "a"]
     assert chart["layer"][0]["data"]["values"] == [{"x": 1.5}]
-
-
-def test_numbers_in_a_heat_map_are_light_on_dark():
-    rows = [{"layer": i, "order": 0, "share": 10.0**i} for i in range(-2, 3)]
-    for value, middle in ((Axis("share", log=True), 1.0), (Axis("share"), 50.005)):
-        chart = layers(heat_map(rows, x="order", y="layer", value=value, numbers=".1f"))
-        test = chart["text"]["encoding"]["color"]["condition"]["test"]
-        assert float(test.removeprefix("datum.value > ")) == pytest.approx(middle)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ LayerNorm are up to their eps, so they keep the factor and only the explanation 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import fields, replace
 from functools import cache
 from math import comb
@@ -139,9 +138,9 @@ def same_function(a: AttentionSpec, b: AttentionSpec) -> bool:
     return _function(a) == _function(b)
 
 
-def same_names(spec: AttentionSpec, names: Iterable[str] = VARIANTS) -> list[str]:
+def same_names(spec: AttentionSpec) -> list[str]:
     """The names in the table that are this function."""
-    return [name for name in names if same_function(spec, VARIANTS[name])]
+    return [name for name in VARIANTS if same_function(spec, VARIANTS[name])]
 
 
 def diff(a: AttentionSpec, b: AttentionSpec) -> dict[str, tuple[Part | None, Part | None]]:

@@ -123,11 +123,15 @@ def read_config(path: Path) -> dict[str, Any]:
     return read_settings(path, "config")
 
 
-def differences(one: RunConfig, other: RunConfig) -> list[str]:
-    """The settings in which two runs differ, as lines."""
-    first, second = flat(one.content()), flat(other.content())
-    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
-    return [f"{name}: {first.get(name)!r} → {second.get(name)!r}" for name in names]
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values in which two nested mappings differ, by their dotted names; None stands for what is not there.
+
+    >>> differences({"seed": 0, "data": {"source": "kjv"}}, {"seed": 1, "data": {"source": "kjv"}, "steps": 2})
+    {'seed': [0, 1], 'steps': [None, 2]}
+    """
+    first, second = flat(one), flat(other)
+    pairs = {name: [first.get(name), second.get(name)] for name in {**first, **second}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import RunConfig, differences, flat, read_config, resolve
+from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
 from softmax_rnn.experiment.material import Material, load_material
 from softmax_rnn.experiment.network import build_network, save_network, suspicion
 from softmax_rnn.train.checkpoint import Writer
@@ -79,13 +79,10 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
     """Refuse to continue a run on data that has changed."""
     if not folder.data.exists():
         return
-    before, now = flat(read_json(folder.data, "run")), flat(facts)
-    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changed = differences(read_json(folder.data, "run"), facts)
     if changed:
-        name = changed[0]
         raise InputError(
-            f"data: it has changed since the run in {folder.path} began"
-            f" ({name}: {before.get(name)!r} → {now.get(name)!r}); take another folder"
+            f"data: it has changed since the run in {folder.path} began ({_first(changed)}); take another folder"
         )
 
 
@@ -93,11 +90,14 @@ def check_folder(config: RunConfig, folder: RunFolder) -> None:
     """Refuse a folder that holds another run, or something else altogether, or that cannot be written."""
     check_output(folder.path, folder=True)
     if folder.config.exists():
-        changed = differences(resolve(read_config(folder.config)), config)
+        changed = differences(resolve(read_config(folder.config)).content(), config.content())
         if changed:
-            more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            raise InputError(
-                f"output: {folder.path} holds a run with other settings ({changed[0]}{more}); take another"
-            )
+            raise InputError(f"output: {folder.path} holds a run with other settings ({_first(changed)}); take another")
     elif folder.path.exists() and any(not name.name.startswith(".") for name in folder.path.iterdir()):
         raise InputError(f"output: the folder {folder.path} holds other files and no run; take another folder")
+
+
+def _first(changed: dict[str, list[Any]]) -> str:
+    name, (before, now) = next(iter(changed.items()))
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"{name}: {before!r} → {now!r}{more}"

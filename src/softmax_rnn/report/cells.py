@@ -4,8 +4,6 @@ A cell is text, a whole number, a number, yes or no, nothing, or a :class:`Cell`
 
 >>> shown(1.23456, Column("loss", ".3f")), shown(-2, Column("n")), shown(None, Column("n"))
 ('1.235', '−2', '–')
->>> plus_minus(1.8181, 0.0123)
-Cell(text='1.818 ± 0.012', value=1.8181)
 >>> in_csv("=HYPERLINK(0)"), in_csv(-1.5), in_csv("-1.5"), in_csv("-x")
 ("'=HYPERLINK(0)", '-1.5', '-1.5', "'-x")
 """
@@ -40,16 +38,6 @@ class Column:
 
 
 Value = str | int | float | bool | Cell | None
-
-
-def plus_minus(value: float, half_width: float, digits: int = 3) -> Cell:
-    """A number with half the width of its interval; it sorts by the number."""
-    return Cell(_signs(f"{value:.{digits}f} ± {half_width:.{digits}f}"), value)
-
-
-def between(value: float, low: float, high: float, digits: int = 3) -> Cell:
-    """A number with an interval that need not be symmetric; it sorts by the number."""
-    return Cell(_signs(f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"), value)
 
 
 def shown(value: Value, column: Column) -> str:

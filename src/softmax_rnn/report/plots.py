@@ -120,10 +120,9 @@ def heat_map(
     x: str | Axis,
     y: str | Axis,
     value: str | Axis,
-    numbers: str | None = None,
     height: int | None = None,
 ) -> Chart:
-    """A cell for each x and y, as light as its value is large; ``numbers``, a format such as ".2f", writes them in."""
+    """A cell for each x and y, as light as its value is large."""
     across, down, shade = axis(x), axis(y), axis(value)
     cells = values(rows, {"value": shade}, {"x": across.column, "y": down.column})
     columns, lines = names(rows, across.column), names(rows, down.column)
@@ -139,12 +138,12 @@ def heat_map(
     colour = alt.Color("value:Q", scale=scale, legend=legend)
     # A stroke of the same colour closes the seams between cells.
     seams = {"stroke": alt.ExprRef("scale('color', datum.value)"), "strokeWidth": 0.6}
-    layers = [base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=told)]
-    if numbers is not None:
-        layers.append(_written(base, [cell["value"] for cell in cells], shade.log, numbers))
-    narrowest = {"min_width": 60 + len(columns) * (12 if numbers is None else 34)}
-    chart = alt.layer(*layers).properties(width="container", height=height or max(80, min(640, 22 * len(lines))))
-    return chart.properties(usermeta=narrowest)
+    chart = alt.layer(base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=told))
+    return chart.properties(
+        width="container",
+        height=height or max(80, min(640, 22 * len(lines))),
+        usermeta={"min_width": 60 + 12 * len(columns)},
+    )
 
 
 def _lines(
@@ -204,12 +203,3 @@ def balanced(count: int, most: int) -> int:
     (2, 3, 2)
     """
     return math.ceil(count / math.ceil(count / most))
-
-
-def _written(base: alt.Chart, shades: list[float | None], log: bool, text_format: str) -> alt.Chart:
-    """The values in their cells: dark on the light half of the colours, light on the dark half."""
-    known = [math.log(shade) if log else shade for shade in shades if shade is not None]
-    middle = (min(known) + max(known)) / 2 if known else 0.0
-    threshold = math.exp(middle) if log else middle
-    ink = alt.condition(f"datum.value > {threshold!r}", alt.value("#000000"), alt.value("#ffffff"))
-    return base.mark_text(fontSize=11, aria=False).encode(text=alt.Text("value:Q", format=text_format), color=ink)

@@ -101,10 +101,10 @@ def rates_vary(rows: Sequence[Row]) -> bool:
     return any(len(row["rates"]) > 1 for row in rows)
 
 
-def rate_cells(row: Row, digits: int = 3) -> list[Value]:
+def rate_cells(row: Row) -> list[Value]:
     """The best learning rate, and the range of the means over all of them."""
     means = [rate["mean"] for rate in row["rates"]]
-    spread = f"{min(means):.{digits}f} … {max(means):.{digits}f}"
+    spread = f"{min(means):.3f} … {max(means):.3f}"
     return [row["rates"][0]["learning_rate"], Cell(spread, max(means) - min(means))]
 
 

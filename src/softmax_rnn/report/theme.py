@@ -59,14 +59,14 @@ def in_file(name: str) -> str:
     return LIGHT[name]
 
 
-def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any]:
+def vega_config(colour: Callable[[str], str]) -> dict[str, Any]:
     """Vega-Lite's configuration: what every chart looks like, with colours by name."""
-    text = {"labelFont": font, "titleFont": font, "labelColor": colour("ink-soft"), "titleColor": colour("ink")}
+    text = {"labelFont": FONT, "titleFont": FONT, "labelColor": colour("ink-soft"), "titleColor": colour("ink")}
     sizes = {"labelFontSize": 12, "titleFontSize": 12.5, "titleFontWeight": 500}
     lines = {"domainColor": colour("line"), "tickColor": colour("line"), "gridColor": colour("grid")}
     return {
         "background": "transparent",
-        "font": font,
+        "font": FONT,
         "axis": {
             **text,
             **sizes,
@@ -94,7 +94,7 @@ def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any
         },
         "header": {**text, "labelFontSize": 13, "labelColor": colour("ink"), "labelFontWeight": 600, "labelLimit": 220},
         "title": {
-            "font": font,
+            "font": FONT,
             "color": colour("ink"),
             "fontSize": 13,
             "fontWeight": 500,
@@ -102,7 +102,7 @@ def vega_config(colour: Callable[[str], str], font: str = FONT) -> dict[str, Any
             "offset": 12,
         },
         "facet": {"spacing": 32},
-        "text": {"font": font, "color": colour("ink")},
+        "text": {"font": FONT, "color": colour("ink")},
         "view": {"stroke": None},
         "line": {"strokeWidth": 2, "strokeCap": "round"},
         "rule": {"color": colour("ink-soft")},

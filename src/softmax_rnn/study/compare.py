@@ -15,7 +15,7 @@ from softmax_rnn.attention.explain import part_text
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import flat, read_config, resolve
+from softmax_rnn.experiment.config import differences, read_config, resolve
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.run import summary
@@ -43,17 +43,16 @@ def compare(a: str, b: str) -> dict[str, Any]:
 def compare_runs(a: Path, b: Path) -> dict[str, Any]:
     """Settings that differ, and what both have measured."""
     configs = [resolve(read_config(path / "config.yaml")) for path in (a, b)]
-    first, second = (flat(config.content()) for config in configs)
-    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    settings = differences(*(config.content() for config in configs))
     metrics = [_measured(RunFolder(path)) for path in (a, b)]
     known = [name for name in METRICS if any(found.get(name) is not None for found in metrics)]
     return {
         "kind": "runs",
         "names": [str(a), str(b)],
         "finished": [RunFolder(path).result() is not None for path in (a, b)],
-        "settings": {name: [first.get(name), second.get(name)] for name in names},
+        "settings": settings,
         "metrics": {name: [found.get(name) for found in metrics] for name in known},
-        "specs": compare_specs(*(config.variant for config in configs)) if "variant" in names else None,
+        "specs": compare_specs(*(config.variant for config in configs)) if "variant" in settings else None,
     }
 
 
@@ -75,11 +74,7 @@ def compare_specs(a: str, b: str) -> dict[str, Any]:
             name: [None if part is None else part_text(part) for part in pair]
             for name, pair in diff(one, other).items()
         },
-        "block": {
-            name: [options.get(name) for options in blocks]
-            for name in {**blocks[0], **blocks[1]}
-            if blocks[0].get(name) != blocks[1].get(name)
-        },
+        "block": differences(*blocks),
         "same_function": same_function(one, other) and blocks[0] == blocks[1],
     }
 
