@@ -100,6 +100,14 @@ def test_the_table_of_losses_shows_the_summary(whole):
         assert {one["variant"] for one in shown} == set(LEVELS)
 
 
+@pytest.mark.parametrize(
+    ("runs", "order"), [(language(), ["shakespeare", "kjv"]), (language()[::-1], ["kjv", "shakespeare"])]
+)
+def test_settings_stand_in_the_order_of_the_study_whatever_the_losses(runs, order):
+    shown = cells(table(study_page(results(runs)), "final-losses"))
+    assert list(dict.fromkeys(row["data"] for row in shown)) == order
+
+
 def test_the_gap_of_softmax_to_itself_is_no_number(whole):
     assert {row["gap to softmax"] for row in cells(table(whole, "final-losses"), variant="softmax")} == {"–"}
 

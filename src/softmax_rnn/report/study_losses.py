@@ -40,8 +40,8 @@ TITLES = {"step": "training step", "position": "position in the context, tokens"
 
 def losses_section(results: Results) -> Section | None:
     """The table of final losses, and the gaps to softmax as dots with intervals."""
-    rows = sorted(summary_rows(results, "final", "test_loss"), key=lambda row: row["test_loss"]["mean"])
-    rows = [row for group in places(rows).values() for row in group]
+    settings = places(summary_rows(results, "final", "test_loss")).values()
+    rows = [row for group in settings for row in sorted(group, key=lambda row: row["test_loss"]["mean"])]
     if not rows:
         return None
     baseline = results["summary"]["baseline"]
