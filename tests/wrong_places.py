@@ -44,6 +44,7 @@ def _settings(place: Path) -> None:
     (place / "key.yaml").write_text("stpes: 3\n")
     (place / "type.yaml").write_text("steps: three\n")
     (place / "torn.json").write_text('{"score": ')
+    (place / "softmax.json").write_text('{"normaliser": null}')
     (place / "kind.json").write_text('{"score": {"kind": "expp"}}')
 
 

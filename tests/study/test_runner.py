@@ -52,6 +52,18 @@ def test_a_finished_run_is_not_repeated(finished: tuple[StudyRun, list[Event]]):
     assert before == {run.folder: (run.folder / "result.json").stat().st_mtime_ns for run in whole.runs}
 
 
+def test_workers_train_an_attention_that_only_the_study_describes(tmp_path: Path):
+    own = {"my_own": {"like": "linear_elu", "normaliser": None, "output_norm": {"kind": "l2"}}}
+    grid = {"settings": SETTINGS, "vary": {"variant": ["softmax", "my_own"], "seed": [0]}}
+    study = tiny_study(tmp_path, variants=own, scales={"cpu": {"minutes": 1, "grids": {"one": grid}}}, claims=[])
+    whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
+    results = whole.carry_out(LocalRunner(1))
+    assert [entry["state"] for entry in results["runs"]] == ["finished"] * 2
+    assert results["variants"]["my_own"]["formula"] == "o = L2(Σ w v),  w = (elu(q)+1)·(elu(k)+1)"
+    saved = json.loads(next((tmp_path / "out" / "runs").glob("*my_own*/final/config.json")).read_text())
+    assert saved["attention_spec"]["output_norm"]["kind"] == "l2"
+
+
 def test_a_run_of_two_grids_is_trained_once(tmp_path: Path):
     grid = {"settings": SETTINGS, "vary": {"variant": ["softmax"], "seed": [0]}}
     study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": grid, "two": grid}}}, claims=[])

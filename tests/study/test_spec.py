@@ -20,7 +20,7 @@ def test_the_shipped_studies():
 @pytest.mark.parametrize("scale", ["cpu", "paper"])
 def test_every_shipped_study_resolves_at_both_scales(name: str, scale: str):
     short, study = load_study(name)
-    runs = planned_runs(study.scale(scale), Path("out"))
+    runs = planned_runs(study, scale, Path("out"))
     assert short == name
     assert len({(run.grid, *map(str, run.varied.items())) for run in runs}) == len(runs)
     for grid in study.scale(scale).grids.values():

@@ -112,4 +112,4 @@ class VariantTable(Mapping[str, AttentionSpec]):
         # Compared as JSON: a cell that defines its part again has made another class of the same kind.
         if known and (known.source != ADDED or known.spec.to_json() != spec.to_json()):
             raise InputError(f"name: expected a new one, got {name!r}, which stands in the table ({known.source})")
-        self._rows[name] = Variant(spec, ADDED, note)
+        self._rows[name] = Variant(spec, ADDED, note or (known.note if known else ""))

@@ -54,7 +54,7 @@ def variants(
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A variant, such as softmax or taylor_4.")],
+    name: Annotated[str, typer.Argument(help="A variant, such as softmax or taylor_4, or a spec's .json file.")],
     time: Annotated[int, typer.Option(help="Positions, for the choice of the form.", min=1)] = 1024,
     head_dim: Annotated[int, typer.Option(help="Dimension of a head.", min=1)] = 64,
     heads: Annotated[int, typer.Option(help="Number of heads.", min=1)] = 16,
@@ -71,9 +71,11 @@ def explain(
     from dataclasses import asdict
 
     from softmax_rnn.attention.explain import explain as explain_spec
+    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.attention.plan import Situation
     from softmax_rnn.attention.variants import VARIANTS
 
+    name = variant_from(name)
     spec = VARIANTS[name]
     situation = Situation(1, heads, heads, time, time, head_dim, head_dim, needs_grad=train)
     found = explain_spec(spec, situation)
@@ -84,7 +86,9 @@ def explain(
 
 
 def verify(
-    names: Annotated[list[str] | None, typer.Argument(help="Variants to check; all when left out.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Variants, or .json files of specs; all variants when left out.")
+    ] = None,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
 ) -> None:
@@ -95,6 +99,7 @@ def verify(
       softmax-rnn verify softmax taylor_2
       softmax-rnn verify linear_elu --output results/verify.json
     """
+    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks
@@ -104,7 +109,7 @@ def verify(
 
     if output is not None:
         check_output(output, folder=False)
-    wanted = names or list(VARIANTS)
+    wanted = [variant_from(name) for name in names or VARIANTS]
     for name in wanted:
         VARIANTS[name]  # an unknown name is told before any work
     with progress("verify", len(wanted)) as advance:

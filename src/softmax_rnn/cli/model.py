@@ -17,7 +17,7 @@ Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub n
 def generate(
     model: Model,
     prompt: Annotated[str, typer.Argument(help="The text to continue.")],
-    variant: Annotated[str | None, typer.Option(help="Convert the model to this attention first.")] = None,
+    variant: Annotated[str | None, typer.Option(help="Convert it first: a variant, or a spec's .json file.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 64,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.", min=0)] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.", min=1)] = None,
@@ -34,6 +34,7 @@ def generate(
       softmax-rnn generate smollm2 "Once" --variant softmax --state-out once.state
       softmax-rnn generate runs/elu/final "To be" --temperature 0.8 --top-k 20
     """
+    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.model.sampling import Sampling
     from softmax_rnn.model.stream import generate_command
 
@@ -42,7 +43,7 @@ def generate(
     for step in generate_command(
         model,
         prompt,
-        variant=variant,
+        variant=variant and variant_from(variant),
         max_new_tokens=max_new_tokens,
         sampling=sampling,
         state_in=state_in,
@@ -87,6 +88,7 @@ def convert_report(
       softmax-rnn convert-report smollm2 --variant softmax --variant taylor_4
       softmax-rnn convert-report smollm2 --text play.txt --tokens 256
     """
+    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.model.perplexity import DEFAULT_VARIANTS, conversion_report
     from softmax_rnn.report.files import write_json
     from softmax_rnn.report.terminal import print_conversion
@@ -94,9 +96,8 @@ def convert_report(
 
     if output is not None:
         check_output(output, folder=False)
-    found = conversion_report(
-        model, variants or DEFAULT_VARIANTS, text, tokens=tokens, context=context, progress=not as_json
-    )
+    wanted = [variant_from(name) for name in variants or DEFAULT_VARIANTS]
+    found = conversion_report(model, wanted, text, tokens=tokens, context=context, progress=not as_json)
     value = json.loads(found.to_json())
     if output is not None:
         write_json(output, value)

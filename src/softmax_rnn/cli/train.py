@@ -15,7 +15,9 @@ from softmax_rnn.errors import InputError
 
 def train(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
-    variant: Annotated[str | None, typer.Option(help="The attention: a name of `softmax-rnn variants`.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="A name of `softmax-rnn variants`, or a spec's .json file.")
+    ] = None,
     size: Annotated[str | None, typer.Option(help="nano, micro, small, large or large_depth.")] = None,
     data: Annotated[
         str | None,
@@ -45,11 +47,12 @@ def train(
       softmax-rnn train --recipe cpu --size micro --data kjv --dry-run
       torchrun --nproc_per_node=2 -m softmax_rnn train --output runs/two
     """
+    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.experiment.config import read_config, resolve
 
     given: dict[str, Any] = read_config(config) if config is not None else {}
     options = {
-        "variant": variant,
+        "variant": variant and variant_from(variant),
         "size": size,
         "data": data,
         "recipe": recipe,

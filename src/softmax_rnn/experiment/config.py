@@ -48,7 +48,9 @@ class RunConfig(TrainSettings):
 
     recipe: str = "cpu"
     variant: str = "softmax"
-    """A name of `MODEL_VARIANTS`."""
+    """A name of `MODEL_VARIANTS`, or of the following."""
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Attentions of one's own, as `attention.own` reads them; resolved, that of ``variant`` if it is one, in full."""
     size: str = "nano"
     """A name of `SIZES`."""
     model: dict[str, Any] = Field(default_factory=dict)
@@ -60,6 +62,8 @@ class RunConfig(TrainSettings):
     def values(self) -> dict[str, Any]:
         """Plain values, as `resolve` takes them."""
         values = self.model_dump(mode="json")
+        if not self.variants:
+            del values["variants"]
         if isinstance(self.data, Task):
             values["data"]["source"] = values["data"].pop("name")
         return values
@@ -82,6 +86,7 @@ class RunConfig(TrainSettings):
 
 def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The run that these settings mean: what they leave out comes from the recipe."""
+    from softmax_rnn.attention.own import define, definition
     from softmax_rnn.experiment.network import has_gates, model_config
 
     given = dict(given)
@@ -96,6 +101,9 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
             raise InputError(f"context: a task's rows have its own length, {values['data'].length}; leave context out")
         values["context"] = values["data"].length
     config = checked(RunConfig, values)
+    define(config.variants)
+    own = definition(config.variant)
+    config = config.model_copy(update={"variants": {} if own is None else {config.variant: own}})
     # Unknown variants, sizes and options are found here, before anything is loaded.
     shape = model_config(config)
     if recipe.clip_gated is not None and "clip" not in given and has_gates(shape):

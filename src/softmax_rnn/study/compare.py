@@ -13,6 +13,7 @@ from typing import Any
 from softmax_rnn.attention.algebra import diff, same_function
 from softmax_rnn.attention.explain import part_text
 from softmax_rnn.attention.formula import formula
+from softmax_rnn.attention.own import spec_of
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import differences, read_config, resolve
@@ -83,4 +84,4 @@ def _spec(name: str) -> AttentionSpec:
     path = Path(name)
     if path.suffix != ".json":
         return MODEL_VARIANTS[name].spec
-    return AttentionSpec.from_dict(read_json(path, "compare"))
+    return spec_of(read_json(path, "compare"))

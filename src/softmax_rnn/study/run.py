@@ -20,7 +20,7 @@ class StudyRun:
 
     def __init__(self, name: str, study: Study, scale: str, output: Path, command: str) -> None:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
-        self.runs: list[PlannedRun] = planned_runs(study.scale(scale), output)
+        self.runs: list[PlannedRun] = planned_runs(study, scale, output)
         self.elsewhere: dict[Path, Path] = finished_elsewhere(self.runs, output)
         self.errors: dict[str, str] = {}
         self._terms: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
-from softmax_rnn.study.spec import Scale, merged
+from softmax_rnn.study.spec import Study, merged
 from softmax_rnn.study.verdicts import panel_text
 
 
@@ -29,15 +29,16 @@ class PlannedRun:
     folder: Path
 
 
-def planned_runs(scale: Scale, output: Path) -> list[PlannedRun]:
-    """All runs of a scale; equal ones of several grids share a folder."""
+def planned_runs(study: Study, scale: str, output: Path) -> list[PlannedRun]:
+    """All runs of a study at a scale; equal ones of several grids share a folder."""
     runs: list[PlannedRun] = []
     folders: dict[str, Path] = {}
-    for grid_name, grid in scale.grids.items():
+    own = {"variants": study.variants} if study.variants else {}
+    for grid_name, grid in study.scale(scale).grids.items():
         for varied in grid.combinations():
             name = run_name(grid_name, varied)
             with found_in(f"grids.{grid_name}"):
-                config = resolve(merged(grid.settings, varied))
+                config = resolve(own | merged(grid.settings, varied))
             content = config.content_hash()
             folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
             runs.append(PlannedRun(name, grid_name, varied, config, folder))

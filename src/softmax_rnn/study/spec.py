@@ -121,6 +121,8 @@ class Study(_Part):
     found: str = ""
     """What the paper found."""
     scales: dict[Literal["cpu", "paper"], Scale]
+    variants: dict[str, dict[str, Any]] = {}
+    """Attentions of one's own by name, for all grids: see the setting ``variants`` of a run."""
     claims: list[Claim] = []
     published: list[Published] = []
     terms: str | None = None
