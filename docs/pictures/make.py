@@ -17,7 +17,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -27,13 +26,14 @@ ROOT = HERE.parents[1]
 BENCHMARKS = ROOT / "benchmarks"
 STUDY = BENCHMARKS / "2026-11-16-quick.json"
 TERMS = BENCHMARKS / "2026-11-16-terms.json"
-# The paper's sections, and the chart of each that is kept.
+# The paper's sections and recall, and the chart of each that is kept.
 SECTIONS = {
     "sec4.1-denominator": "gaps",
     "sec4.2-scaling": "gaps",
     "sec4.3-linear": "gaps",
     "sec4.4-orders": "orders-chart",
     "sec4.5-ablation": "gaps",
+    "recall": "recall-chart",
 }
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -90,13 +90,9 @@ def figures() -> None:
     from softmax_rnn.report.study_page import study_page
     from softmax_rnn.report.terms_page import terms_page
 
-    benches: tuple[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]], ...] = (
-        ("2026-11-15-attention", attention_chart, ("svg", "png")),
-        ("2026-11-16-decode", decode_chart, ("svg", "png")),
-        ("2026-11-16-model", model_chart, ("svg",)),
-    )
-    for name, chart, formats in benches:
-        save_chart(chart(_numbers(name)), BENCHMARKS, name, formats)
+    benches = {"attention": attention_chart, "decode": decode_chart, "model": model_chart}
+    for name, chart in benches.items():
+        save_chart(chart(_numbers(_dated(name))), BENCHMARKS, _dated(name), ("svg",))
     pages = {STUDY.stem: study_page, TERMS.stem: terms_page} | dict.fromkeys(map(_dated, SECTIONS), study_page)
     charts = {
         (name, block.id): block for name, page in pages.items() for block in page(_numbers(name)).charts()
@@ -104,7 +100,7 @@ def figures() -> None:
     wanted = [
         (STUDY.stem, "gaps", "gaps", ("png",)),
         (STUDY.stem, "curve-test-language", "curves", ("svg",)),
-        (TERMS.stem, "losses", "", ("svg", "png")),
+        (TERMS.stem, "losses", "", ("svg",)),
         (TERMS.stem, "terms", "heat-map", ("svg",)),
         *((_dated(section), block, block, ("svg",)) for section, block in SECTIONS.items()),
     ]
@@ -113,8 +109,9 @@ def figures() -> None:
         save_chart(chart.chart, BENCHMARKS, f"{name}-{suffix}".rstrip("-"), formats, title=chart.caption)
 
 
-def _dated(section: str) -> str:
-    return next(BENCHMARKS.glob(f"*-{section}.json")).stem
+def _dated(name: str) -> str:
+    """The last measurement of that name."""
+    return max(path.stem for path in BENCHMARKS.glob(f"????-??-??-{name}.json"))
 
 
 def _numbers(name: str) -> dict[str, Any]:
