@@ -119,36 +119,46 @@ class Walk:
 
 
 class Masks:
-    """Additive masks of blocks: 0 where a query sees a key, −inf elsewhere; None where it sees all."""
+    """What the queries of a block may not see: −inf to be added to logarithms, or 0 to be multiplied with weights."""
 
     def __init__(self, walk: Walk, like: Tensor) -> None:
         self.walk = walk
         self.like = like
-        self._causal: dict[tuple[int, int, int], Tensor] = {}
+        self._causal: dict[tuple[int, int, int, float], Tensor] = {}
 
-    def of(self, group: Group, queries: slice, keys: slice) -> Float[Tensor, "N 1 1 Q J"] | None:
-        """The mask of a block, to be added to weights seen as (rows of the batch, heads, G, queries, keys)."""
+    def add_(self, logarithms: Tensor, group: Group, queries: slice, keys: slice) -> None:
+        """−inf for hidden keys, in place; the block has the shape (heads, G · queries, keys)."""
+        mask = self._of(group, queries, keys, 0.0, -torch.inf)
+        if mask is not None:
+            self._by_batch(logarithms, mask).add_(mask)
+
+    def multiply_(self, weights: Tensor, group: Group, queries: slice, keys: slice) -> None:
+        """0 for hidden keys, in place."""
+        mask = self._of(group, queries, keys, 1.0, 0.0)
+        if mask is not None:
+            self._by_batch(weights, mask).mul_(mask)
+
+    def _of(
+        self, group: Group, queries: slice, keys: slice, seen: float, hidden: float
+    ) -> Float[Tensor, "N 1 1 Q J"] | None:
+        """One number where a query sees a key, another elsewhere; None where it sees all."""
         walk = self.walk
         place = slice(walk.past + queries.start, walk.past + queries.stop)
         if walk.seen.is_plain:
             if keys.stop <= place.start + 1:
                 return None
-            key = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start)
+            key = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start, hidden)
             if key not in self._causal:
-                self._causal[key] = self._additive(walk.seen.allowed(place, keys, walk.device))
+                self._causal[key] = self._numbers(walk.seen.allowed(place, keys, walk.device), seen, hidden)
             return self._causal[key]
-        seen = walk.seen.batches(group.batches.start, group.batches.stop)
-        allowed = seen.allowed(place, keys, walk.device)
-        return None if bool(allowed.all()) else self._additive(allowed)
+        allowed = walk.seen.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
+        return None if bool(allowed.all()) else self._numbers(allowed, seen, hidden)
 
-    def _additive(self, allowed: Tensor) -> Tensor:
-        mask = torch.zeros(allowed.shape, dtype=self.like.dtype, device=self.like.device)
-        return mask.masked_fill_(~allowed, -torch.inf)[:, None, None]
+    def _numbers(self, allowed: Tensor, seen: float, hidden: float) -> Tensor:
+        mask = torch.full(allowed.shape, seen, dtype=self.like.dtype, device=self.like.device)
+        return mask.masked_fill_(~allowed, hidden)[:, None, None]
 
-    def add(self, mask: Tensor | None, weights: Tensor, queries: slice) -> None:
-        """Add a mask to weights of shape (heads, G · queries, keys) in place."""
-        if mask is None:
-            return
-        rows = mask.shape[0]
-        size = queries.stop - queries.start
-        weights.view(rows, weights.shape[0] // rows, -1, size, weights.shape[-1]).add_(mask)
+    def _by_batch(self, block: Tensor, mask: Tensor) -> Tensor:
+        """A block seen as (rows of the batch, heads, G, queries, keys)."""
+        rows, size, count = mask.shape[0], *mask.shape[-2:]
+        return block.view(rows, block.shape[0] // rows, -1, size, count)

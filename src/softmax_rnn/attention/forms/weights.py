@@ -126,7 +126,7 @@ def finish_logarithms(
     at_key = inputs.decay_at_keys(group, queries, keys, setting.walk.past)
     if at_key is not None:
         x.sub_(at_key)
-    masks.add(masks.of(group, queries, keys), x, queries)
+    masks.add_(x, group, queries, keys)
     return x
 
 
@@ -153,13 +153,14 @@ def fade_(
     *blocks: Tensor,
 ) -> None:
     """Multiply blocks of a polynomial's weights by decay and mask, in place."""
-    mask = masks.of(group, queries, keys)
     own = inputs.decay_at_queries(group, queries, setting.walk.past)
     at_key = inputs.decay_at_keys(group, queries, keys, setting.walk.past)
-    if mask is None and own is None:
+    if own is None or at_key is None:
+        for block in blocks:
+            masks.multiply_(block, group, queries, keys)
         return
-    logarithm = torch.zeros_like(blocks[0]) if own is None or at_key is None else own - at_key
-    masks.add(mask, logarithm, queries)
+    logarithm = own - at_key
+    masks.add_(logarithm, group, queries, keys)
     factor = logarithm.exp_()
     for block in blocks:
         block.mul_(factor)
