@@ -51,7 +51,10 @@ def test_the_page_needs_no_network(tmp_path):
 def test_what_a_bench_did_not_measure_is_not_drawn():
     parts = charts.attention_chart({"rows": ATTENTION["rows"][1::2], "memory": []}).to_dict()["vconcat"]
     assert len(parts) == 1
-    assert len(charts.attention_chart(ATTENTION).to_dict()["vconcat"]) == 3
+    whole = charts.attention_chart(ATTENTION).to_dict()
+    assert len(whole["vconcat"]) == 3
+    # Parts with bands of their own height: a shared offset would draw the dots of one beside its lines.
+    assert whole["resolve"]["scale"]["yOffset"] == "independent"
 
 
 def test_a_peer_is_one_line_however_often_it_was_measured():

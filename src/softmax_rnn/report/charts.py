@@ -29,7 +29,9 @@ def attention_chart(results: dict[str, Any]) -> alt.VConcatChart:
     parts = [_times(forward)] if forward else []
     parts += [_training_steps(training)] if training else []
     parts += [_memory(results["memory"])] if results["memory"] else []
-    return alt.vconcat(*parts, spacing=40).resolve_scale(color="independent", shape="independent")
+    return alt.vconcat(*parts, spacing=40).resolve_scale(
+        color="independent", shape="independent", yOffset="independent"
+    )
 
 
 def _times(rows: list[Row]) -> Any:
