@@ -65,6 +65,7 @@ USES = [
     use(f"{TRAIN} --variant softmax.json", "softmax.json: name: expected a new one, got 'softmax'"),
     use(f"{TRAIN} --set variants=mine", "variants: expected a valid dictionary, got 'mine'"),
     use(f"{TRAIN} --set variants.mine.like=sofmax", "variants.mine: unknown variant 'sofmax'; did you mean 'softmax'?"),
+    use(f"{TRAIN} --set variants.mine.like=[softmax]", "variants.mine: like: expected the name of a variant"),
     use(f"{TRAIN} --set variants.mine.scor=null", "variants.mine: unknown part 'scor'; did you mean 'score'?"),
     use(f"{TRAIN} --set variants.taylor_7.score=null", "variants.taylor_7: score: expected one of exp, polynomial"),
     use("train --config key.yaml --output new", "unknown setting 'stpes'; did you mean 'steps'?"),

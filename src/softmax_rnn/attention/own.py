@@ -37,6 +37,8 @@ def spec_of(values: Any) -> AttentionSpec:
         raise InputError(f"expected parts by name, got {values!r}")
     parts = dict(values)
     like = parts.pop("like", None)
+    if like is not None and not isinstance(like, str):
+        raise InputError(f"like: expected the name of a variant, got {like!r}")
     return AttentionSpec.from_dict({**VARIANTS[like].to_dict(), **parts} if like is not None else parts)
 
 

@@ -38,9 +38,9 @@ def write_folder(path: Path, write: Callable[[Path], object]) -> Path:
     return path
 
 
-def write_json(path: Path, value: Any) -> Path:
-    """A value as readable JSON; numbers that JSON lacks (inf, nan) become null."""
-    text = json.dumps(finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+def write_json(path: Path, value: Any, indent: int | None = 2) -> Path:
+    """A value as JSON; numbers that JSON lacks (inf, nan) become null. Without indent it is small and quickly made."""
+    text = json.dumps(finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
     return write_whole(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
 

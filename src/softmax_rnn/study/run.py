@@ -68,5 +68,5 @@ class StudyRun:
     def write(self) -> dict[str, Any]:
         """``results.json`` as it stands."""
         results = self.results()
-        write_json(self.output / "results.json", results)
+        write_json(self.output / "results.json", results, indent=None)
         return results

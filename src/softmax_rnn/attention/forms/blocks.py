@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -132,11 +132,13 @@ class Masks:
         if mask is not None:
             self._by_batch(logarithms, mask).add_(mask)
 
-    def multiply_(self, weights: Tensor, group: Group, queries: slice, keys: slice) -> None:
-        """0 for hidden keys, in place."""
+    def multiply_(self, blocks: Sequence[Tensor], group: Group, queries: slice, keys: slice) -> None:
+        """0 for hidden keys in each of the blocks, in place."""
         mask = self._of(group, queries, keys, 1.0, 0.0)
-        if mask is not None:
-            self._by_batch(weights, mask).mul_(mask)
+        if mask is None:
+            return
+        for block in blocks:
+            self._by_batch(block, mask).mul_(mask)
 
     def _of(
         self, group: Group, queries: slice, keys: slice, seen: float, hidden: float

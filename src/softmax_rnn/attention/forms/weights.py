@@ -156,8 +156,7 @@ def fade_(
     own = inputs.decay_at_queries(group, queries, setting.walk.past)
     at_key = inputs.decay_at_keys(group, queries, keys, setting.walk.past)
     if own is None or at_key is None:
-        for block in blocks:
-            masks.multiply_(block, group, queries, keys)
+        masks.multiply_(blocks, group, queries, keys)
         return
     logarithm = own - at_key
     masks.add_(logarithm, group, queries, keys)
