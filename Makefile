@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # A process for each core, one thread in each: the tests' shapes are small.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: setup run test test-browser test-package check docs pictures bench clean
+.PHONY: setup run test test-all test-browser test-package check docs pictures bench clean
 
 setup: $(STAMP)
 
@@ -21,7 +21,14 @@ run: setup
 	$(BIN)/softmax-rnn study quick --output runs/quick
 
 test: setup
+	$(PYTEST) -m "not slow"
+
+# Everything: the full cross products, the site, the browser, the wheel.
+test-all: setup
 	$(PYTEST)
+	$(MAKE) docs
+	$(MAKE) test-browser
+	$(MAKE) test-package
 
 # In a real browser: Debian's Chromium, driven by playwright.
 test-browser: setup

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from softmax_rnn.__main__ import main
+from softmax_rnn.analysis.methods import METHODS
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli import app
 from softmax_rnn.cli.study import RUNNERS
@@ -17,7 +18,6 @@ from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.sizes import SIZES
 from softmax_rnn.study.spec import load_study
-from softmax_rnn.taylor.methods import METHODS
 
 STARTS = ("softmax-rnn ", "torchrun ")
 

@@ -187,7 +187,7 @@ USES = [
     use("train --config run.yaml --output new", "No space left on device; there is no checkpoint yet", code=1,
         while_=full_disk("softmax_rnn.train.run.write_whole")),
     use("study new mine.yaml", "mine.yaml: No space left on device", code=1,
-        while_=full_disk("softmax_rnn.report.files.write_whole")),
+        while_=full_disk("softmax_rnn.files.write_whole")),
 ]  # fmt: skip
 
 

@@ -12,12 +12,11 @@ import torch
 from attention.compare import seeded
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.attend import attend, extend, init_state, step
-from softmax_rnn.attention.bounds import running_bounds
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
-from softmax_rnn.attention.on_range import chebyshev_coefficients
 from softmax_rnn.attention.parts import L2Norm, RowSum
-from softmax_rnn.attention.ranged import (
+from softmax_rnn.attention.ranges.bounds import running_bounds
+from softmax_rnn.attention.ranges.kinds import (
     BoxRange,
     ExpOnRange,
     ExtremeKeys,
@@ -28,6 +27,7 @@ from softmax_rnn.attention.ranged import (
     Range,
     TrueRange,
 )
+from softmax_rnn.attention.ranges.series import chebyshev_coefficients
 from softmax_rnn.attention.scores import clenshaw, derivative_rows
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility

@@ -12,10 +12,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from softmax_rnn.analysis.perplexity import L2_NORM, conversion_report, default_text, perplexity
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNForCausalLM, SpecCache
 from softmax_rnn.model.convert import convert
-from softmax_rnn.model.perplexity import L2_NORM, conversion_report, default_text, perplexity
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
 torch.set_num_threads(1)

@@ -7,7 +7,7 @@ import pytest
 
 from softmax_rnn.cli.report import report
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.report.files import write_json
+from softmax_rnn.files import write_json
 from softmax_rnn.study.folders import results_of, varied_settings
 
 

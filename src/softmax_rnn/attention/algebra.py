@@ -30,7 +30,7 @@ from softmax_rnn.attention.parts import (
     RowSum,
     Score,
 )
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 

@@ -9,10 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention import on_range, pointwise
+from softmax_rnn.attention import pointwise
 from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score, needs_wide_state
 from softmax_rnn.attention.arguments import Shape
-from softmax_rnn.attention.bounds import Bounds, running_bounds
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums, fit_polynomial, largest_norm, widen
 from softmax_rnn.attention.forms.blockwise import blockwise
@@ -23,7 +22,9 @@ from softmax_rnn.attention.forms.recurrent import recurrent_features, recurrent_
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.plan import Plan, Situation, choose
 from softmax_rnn.attention.pointwise import Rows
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges import series
+from softmax_rnn.attention.ranges.bounds import Bounds, running_bounds
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, pieces, visibility
 
@@ -206,7 +207,7 @@ def _contract(
 def _fit(job: Contraction, bounds: Bounds | None, key_norm: Tensor, sees_keys: bool) -> Contraction:
     """The contraction with weights inside the number range, each row reduced by its own log_scale where needed."""
     if bounds is not None:
-        return on_range.for_keys(job, bounds) if sees_keys else on_range.for_state(job, bounds)
+        return series.for_keys(job, bounds) if sees_keys else series.for_state(job, bounds)
     return fit_polynomial(job, key_norm, sees_keys) if isinstance(job.score, Polynomial) else job
 
 

@@ -27,7 +27,7 @@ from softmax_rnn.attention.parts import (
     RowSum,
     Score,
 )
-from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, MeanPoint
 from softmax_rnn.attention.spec import AttentionSpec
 
 

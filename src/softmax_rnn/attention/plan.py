@@ -22,7 +22,7 @@ from softmax_rnn.attention.algebra import (
 from softmax_rnn.attention.forms.blocks import BLOCK
 from softmax_rnn.attention.forms.chunked import CHUNK_NUMBERS, chunk_length
 from softmax_rnn.attention.parts import Exp, Polynomial, RowSum
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.scores import DIRECT_TAYLOR_ORDER
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.parts import Polynomial, Score, taylor_coefficients
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 
 DIRECT_TAYLOR_ORDER = 6
 """Up to this order the direct sum loses less than two digits anywhere (T_6(2.4)/T_6(−2.4) < 100)."""

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
 from softmax_rnn.attention.arguments import check_device, check_spec, check_state_sizes
-from softmax_rnn.attention.bounds import empty_extent
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.pointwise import keys_differ_by_head
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges.bounds import empty_extent
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 
 

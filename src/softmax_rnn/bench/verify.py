@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softmax_rnn.analysis.remainder import output_error
 from softmax_rnn.attention.algebra import can_be_negative
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
@@ -17,7 +18,6 @@ from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS, taylor
 from softmax_rnn.bench.inputs import Tensors, random_inputs
-from softmax_rnn.taylor.bounds import output_error
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5}
 SHAPE: dict[str, Any] = {"batch": 2, "heads": 4, "kv_heads": 2, "time": 70, "key_dim": 8, "value_dim": 6}

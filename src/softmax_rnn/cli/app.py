@@ -16,7 +16,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tabl
 
 def print_json(value: Any) -> None:
     """A value on standard output, for other programs."""
-    from softmax_rnn.report.files import finite
+    from softmax_rnn.files import finite
 
     print(json.dumps(finite(value), indent=2, ensure_ascii=False))
 

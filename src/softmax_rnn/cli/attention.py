@@ -103,8 +103,9 @@ def verify(
     from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks
-    from softmax_rnn.report.files import write_json
-    from softmax_rnn.report.terminal import print_checks, print_orders, progress
+    from softmax_rnn.console import progress
+    from softmax_rnn.files import write_json
+    from softmax_rnn.report.terminal import print_checks, print_orders
     from softmax_rnn.validation import check_output
 
     if output is not None:

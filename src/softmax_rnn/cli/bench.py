@@ -100,9 +100,10 @@ def train(
 
 def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:
     from softmax_rnn.bench.results import run
+    from softmax_rnn.console import progress
+    from softmax_rnn.files import write_json
     from softmax_rnn.report.figures import save_chart
-    from softmax_rnn.report.files import write_json
-    from softmax_rnn.report.terminal import print_bench, progress
+    from softmax_rnn.report.terminal import print_bench
     from softmax_rnn.validation import check_output
 
     check_output(output, folder=True)

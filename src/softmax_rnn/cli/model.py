@@ -88,9 +88,9 @@ def convert_report(
       softmax-rnn convert-report smollm2 --variant softmax --variant taylor_4
       softmax-rnn convert-report smollm2 --text play.txt --tokens 256
     """
+    from softmax_rnn.analysis.perplexity import DEFAULT_VARIANTS, conversion_report
     from softmax_rnn.attention.own import variant_from
-    from softmax_rnn.model.perplexity import DEFAULT_VARIANTS, conversion_report
-    from softmax_rnn.report.files import write_json
+    from softmax_rnn.files import write_json
     from softmax_rnn.report.terminal import print_conversion
     from softmax_rnn.validation import check_output
 

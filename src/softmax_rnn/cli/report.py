@@ -24,7 +24,7 @@ def report(
       softmax-rnn report runs/quick
       softmax-rnn report runs/softmax runs/elu --output runs/both
     """
-    from softmax_rnn.report.files import write_json
+    from softmax_rnn.files import write_json
     from softmax_rnn.report.study_page import write_report
     from softmax_rnn.study.folders import RESULTS, results_of
     from softmax_rnn.validation import check_output

@@ -106,7 +106,7 @@ def _command(name: str, scale: str, output: Path | None) -> str:
 
 
 def _new(path: Path) -> None:
-    from softmax_rnn.report.files import write_whole
+    from softmax_rnn.files import write_whole
     from softmax_rnn.study.spec import STUDIES
     from softmax_rnn.validation import check_output
 

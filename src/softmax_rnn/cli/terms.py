@@ -38,12 +38,12 @@ def terms(
       softmax-rnn terms smollm2 --text play.txt --output results/play
       softmax-rnn terms runs/softmax/final --method taylor --method box
     """
-    from softmax_rnn.model.perplexity import read_text
+    from softmax_rnn.analysis.methods import METHODS
+    from softmax_rnn.analysis.perplexity import read_text
+    from softmax_rnn.analysis.terms import check_arguments, terms_record
+    from softmax_rnn.console import progress
+    from softmax_rnn.files import write_json
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
-    from softmax_rnn.model.terms import check_arguments, terms_record
-    from softmax_rnn.report.files import write_json
-    from softmax_rnn.report.terminal import progress
-    from softmax_rnn.taylor.methods import METHODS
     from softmax_rnn.validation import check_output
 
     wanted = [] if statistics_only else list(methods or METHODS)

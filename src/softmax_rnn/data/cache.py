@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.files import write_json
+from softmax_rnn.files import write_json
 
 _SIZES = "sizes.json"
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from softmax_rnn.report.terminal import ERR
+from softmax_rnn.console import ERR
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import numpy as np
 from softmax_rnn.data.cache import cached
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.data.progress import byte_progress
-from softmax_rnn.report.files import write_json
+from softmax_rnn.files import write_json
 
 FORMAT = 1
 """Part of every cache key: a change of the files is a new number."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from softmax_rnn.attention.algebra import diff
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.files import write_whole
+from softmax_rnn.files import write_whole
 
 FORMAT = "softmax_rnn.state"
 VERSION = 1

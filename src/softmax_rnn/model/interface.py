@@ -32,7 +32,7 @@ from transformers.modeling_utils import AttentionInterface
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.features import feature_map
-from softmax_rnn.attention.ranged import ExpOnRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
 from softmax_rnn.attention.variants import VARIANTS

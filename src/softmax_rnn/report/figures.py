@@ -14,7 +14,7 @@ from typing import Any
 
 import altair as alt
 
-from softmax_rnn.report.files import write_whole
+from softmax_rnn.files import write_whole
 from softmax_rnn.report.theme import FIGURE_WIDTH, in_file, vega_config
 
 FORMATS = ("html", "svg", "png", "pdf")

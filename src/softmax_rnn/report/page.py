@@ -19,9 +19,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softmax_rnn.files import finite, write_whole
 from softmax_rnn.report import blocks, cells, tables, theme
 from softmax_rnn.report.blocks import Page
-from softmax_rnn.report.files import finite, write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.files import write_whole
 from softmax_rnn.report.blocks import TableBlock
 from softmax_rnn.report.cells import NOTHING, Value, in_csv, is_number, shown
-from softmax_rnn.report.files import write_whole
 
 _MATHS = (
     "±pm ×times ·cdot ≤leq ≥geq ≈approx ≠neq →to ∞infty √surd ∑sum ∏prod ∈in αalpha βbeta γgamma δdelta εvarepsilon"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import read_config, resolve
-from softmax_rnn.report.files import write_folder
+from softmax_rnn.files import write_folder
 from softmax_rnn.study.runs import PlannedRun
 
 _NEEDED = ("config.yaml", "data.json", "environment.json", "metrics.jsonl", "final", "result.json")

@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.live import Live
 from rich.table import Table
 
-from softmax_rnn.report.terminal import ERR
+from softmax_rnn.console import ERR
 from softmax_rnn.study.runner import Event
 from softmax_rnn.study.runs import PlannedRun
 from softmax_rnn.train.folder import RunFolder

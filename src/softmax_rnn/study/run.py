@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.report.files import write_json
+from softmax_rnn.files import write_json
 from softmax_rnn.study.elsewhere import finished_elsewhere, take_over
 from softmax_rnn.study.results import study_results
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished

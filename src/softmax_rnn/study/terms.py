@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from softmax_rnn.report.files import write_json
+from softmax_rnn.files import write_json
 from softmax_rnn.study.runs import PlannedRun
 
 TOKENS = 512
@@ -32,9 +32,9 @@ def trained_terms(runs: Sequence[PlannedRun], variant: str, output: Path) -> dic
 
 
 def _measure(run: PlannedRun) -> dict[str, Any]:
+    from softmax_rnn.analysis.terms import terms_record
     from softmax_rnn.experiment.material import load_material
     from softmax_rnn.model.loading import load_model
-    from softmax_rnn.model.terms import terms_record
 
     rows = load_material(run.config).test
     count = min(len(rows), -(-TOKENS // run.config.context))

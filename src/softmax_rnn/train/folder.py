@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.errors import InputError
+from softmax_rnn.files import finite, write_json, write_whole
 from softmax_rnn.machine import describe
-from softmax_rnn.report.files import finite, write_json, write_whole
 from softmax_rnn.train.checkpoint import remove_leftovers
 from softmax_rnn.validation import read_json
 

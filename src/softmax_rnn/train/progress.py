@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from softmax_rnn.report.terminal import ERR
+from softmax_rnn.console import ERR
 
 
 class TrainProgress:

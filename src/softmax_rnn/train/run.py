@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.files import write_folder, write_whole
+from softmax_rnn.files import write_folder, write_whole
 from softmax_rnn.train import snapshot
 from softmax_rnn.train.arguments import on_cpu
 from softmax_rnn.train.checkpoint import Checkpoint, Writer, latest_checkpoint

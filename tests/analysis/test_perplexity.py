@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from softmax_rnn.analysis.perplexity import conversion_report, default_text, perplexity, read_text
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.perplexity import conversion_report, default_text, perplexity, read_text
 
 torch.set_num_threads(1)
 

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.bounds import Bounds
 from softmax_rnn.attention.contraction import Contraction, widen
 from softmax_rnn.attention.parts import taylor_coefficients
-from softmax_rnn.attention.ranged import ExpOnRange, MeanPoint
+from softmax_rnn.attention.ranges.bounds import Bounds
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, MeanPoint
 
 SMALLEST_RADIUS = 0.5
 """A narrower range gains nothing, and t would be large just outside."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from softmax_rnn.analysis.advisor import LayerShape, advise, orders_for_budget
+from softmax_rnn.analysis.coverage import Coverage
+from softmax_rnn.analysis.methods import METHODS, method_spec
 from softmax_rnn.attention.algebra import n_features, state_numbers
 from softmax_rnn.attention.parts import Polynomial, taylor_score
-from softmax_rnn.attention.ranged import ExpOnRange, ExtremeKeys, FixedRange, NormRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, ExtremeKeys, FixedRange, NormRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.taylor.advisor import LayerShape, advise, orders_for_budget
-from softmax_rnn.taylor.coverage import Coverage
-from softmax_rnn.taylor.methods import METHODS, method_spec
 
 SMOLLM2 = LayerShape(heads=9, kv_heads=3, key_dim=64, value_dim=64)
 

@@ -19,11 +19,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.analysis.magnitudes import Magnitudes
+from softmax_rnn.analysis.remainder import guaranteed_order
+from softmax_rnn.analysis.sketch import Sketch
+from softmax_rnn.analysis.truncated_rows import Truncated, first_order_within, truncated_rows
 from softmax_rnn.errors import InputError
-from softmax_rnn.taylor.bounds import guaranteed_order
-from softmax_rnn.taylor.magnitudes import Magnitudes
-from softmax_rnn.taylor.sketch import Sketch
-from softmax_rnn.taylor.truncation import Truncated, first_order_within, truncated_rows
 
 QUANTILES = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 BLOCK = 256

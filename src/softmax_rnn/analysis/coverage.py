@@ -12,10 +12,10 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.bounds import running_bounds
-from softmax_rnn.attention.ranged import BoxRange, Range, TrueRange
+from softmax_rnn.analysis.sketch import Sketch
+from softmax_rnn.attention.ranges.bounds import running_bounds
+from softmax_rnn.attention.ranges.kinds import BoxRange, Range, TrueRange
 from softmax_rnn.attention.visibility import Visibility
-from softmax_rnn.taylor.sketch import Sketch
 
 __all__ = ["BoxRange", "Coverage"]
 

@@ -8,11 +8,11 @@ import mpmath
 import pytest
 import torch
 
+from softmax_rnn.analysis.magnitudes import Magnitudes
+from softmax_rnn.analysis.remainder import guaranteed_order, output_error
+from softmax_rnn.analysis.sketch import QUANTILE_ERROR, Sketch
+from softmax_rnn.analysis.statistics import TermStatistics
 from softmax_rnn.errors import InputError
-from softmax_rnn.taylor.bounds import guaranteed_order, output_error
-from softmax_rnn.taylor.magnitudes import Magnitudes
-from softmax_rnn.taylor.sketch import QUANTILE_ERROR, Sketch
-from softmax_rnn.taylor.statistics import TermStatistics
 
 torch.set_num_threads(1)
 
@@ -126,7 +126,7 @@ def test_windows_add_up_and_blocks_change_nothing(monkeypatch):
     q, k, v = random(4, 40, 3), random(2, 40, 3, seed=5), random(2, 40, 3, seed=6)
     whole = TermStatistics(4, 6)
     whole.add(q, k, v)
-    monkeypatch.setattr("softmax_rnn.taylor.statistics.BLOCK", 7)
+    monkeypatch.setattr("softmax_rnn.analysis.statistics.BLOCK", 7)
     blocks = TermStatistics(4, 6)
     blocks.add(q, k, v)
     one, other = whole.layer(0.01), blocks.layer(0.01)

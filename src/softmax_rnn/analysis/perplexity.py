@@ -25,10 +25,10 @@ from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
+from softmax_rnn.files import finite
 from softmax_rnn.model.configuration import as_spec
 from softmax_rnn.model.convert import convert
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
-from softmax_rnn.report.files import finite
 from softmax_rnn.validation import read_whole
 
 L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from math import ceil, comb
 from typing import Any
 
+from softmax_rnn.analysis.methods import HeadRanges, find_method, method_spec
 from softmax_rnn.attention.algebra import MAX_STATE_DEGREE, MAX_STATE_FEATURES
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.taylor.methods import HeadRanges, find_method, method_spec
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Letters: B batch, K key heads, G query heads that share one, T keys, Tq queries 
 float64 and without gradient: a range chooses the coefficients, it is no path of learning.
 
 >>> q, k = torch.ones(1, 1, 1, 2, 3), torch.tensor([[[[1.0, 0, 0], [0, 2, 0]]]])
->>> found = running_bounds(ranged.BoxRange(), q, k, Visibility(), None)
+>>> found = running_bounds(kinds.BoxRange(), q, k, Visibility(), None)
 >>> found.low.flatten().tolist(), found.high.flatten().tolist()
 ([1.0, 0.0], [1.0, 3.0])
 """
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from softmax_rnn.attention import ranged
+from softmax_rnn.attention.ranges import kinds
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError
 
@@ -68,7 +68,7 @@ class Keys:
 
 
 def running_bounds(
-    part: ranged.Range,
+    part: kinds.Range,
     q: Float[Tensor, "B K G Tq D"],
     k: Float[Tensor, "B K T D"],
     seen: Visibility,
@@ -84,7 +84,7 @@ def running_bounds(
         return Bounds(torch.where(seeing, found.low, 0), torch.where(seeing, found.high, 0), found.extent)
 
 
-def _by_segment(part: ranged.Range, q: Tensor, k: Tensor, seen: Visibility, first_key: Tensor) -> Bounds:
+def _by_segment(part: kinds.Range, q: Tensor, k: Tensor, seen: Visibility, first_key: Tensor) -> Bounds:
     """Each packed document by itself."""
     low, high = q.new_zeros(q.shape[:-1]), q.new_zeros(q.shape[:-1])
     time = k.shape[2]
@@ -98,28 +98,28 @@ def _by_segment(part: ranged.Range, q: Tensor, k: Tensor, seen: Visibility, firs
     return Bounds(low, high)
 
 
-def empty_extent(part: ranged.Range, dim: int) -> Float[Tensor, " S"] | None:
+def empty_extent(part: kinds.Range, dim: int) -> Float[Tensor, " S"] | None:
     """What a range remembers before the first key; None where it remembers nothing."""
     ends = {
-        ranged.NormRange: torch.zeros(1),
-        ranged.BoxRange: torch.cat([torch.full((dim,), torch.inf), torch.full((dim,), -torch.inf)]),
-        ranged.MeanPoint: torch.zeros(1 + dim),
-        ranged.MomentRange: torch.zeros(1 + dim + dim * dim),
+        kinds.NormRange: torch.zeros(1),
+        kinds.BoxRange: torch.cat([torch.full((dim,), torch.inf), torch.full((dim,), -torch.inf)]),
+        kinds.MeanPoint: torch.zeros(1 + dim),
+        kinds.MomentRange: torch.zeros(1 + dim + dim * dim),
         # NaN marks places that hold no key yet.
-        ranged.ExtremeKeys: torch.full((2 * dim * dim,), torch.nan),
+        kinds.ExtremeKeys: torch.full((2 * dim * dim,), torch.nan),
     }
     found = ends.get(type(part))
     return None if found is None else found.double()
 
 
 @singledispatch
-def bounds(part: ranged.Range, keys: Keys) -> Bounds:
+def bounds(part: kinds.Range, keys: Keys) -> Bounds:
     """Low and high of each query; a new range registers its function here."""
     raise TypeError(f"no function is registered for the range {part.kind}")
 
 
 @bounds.register
-def _(part: ranged.FixedRange, keys: Keys) -> Bounds:
+def _(part: kinds.FixedRange, keys: Keys) -> Bounds:
     shape = keys.q.shape[:4]
     heads = shape[1] * shape[2]
     if len(part.low) not in (1, heads):
@@ -130,7 +130,7 @@ def _(part: ranged.FixedRange, keys: Keys) -> Bounds:
 
 
 @bounds.register
-def _(part: ranged.NormRange, keys: Keys) -> Bounds:
+def _(part: kinds.NormRange, keys: Keys) -> Bounds:
     norms = keys.filled(torch.linalg.vector_norm(keys.k, dim=-1), 0.0)
     if keys.before is not None:
         norms = torch.maximum(norms, keys.before)
@@ -140,7 +140,7 @@ def _(part: ranged.NormRange, keys: Keys) -> Bounds:
 
 
 @bounds.register
-def _(part: ranged.BoxRange, keys: Keys) -> Bounds:
+def _(part: kinds.BoxRange, keys: Keys) -> Bounds:
     least, most = keys.filled(keys.k, torch.inf).cummin(2).values, keys.filled(keys.k, -torch.inf).cummax(2).values
     if keys.before is not None:
         before = keys.before[:, :, None].chunk(2, -1)
@@ -162,13 +162,13 @@ def _running_mean(keys: Keys) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @bounds.register
-def _(part: ranged.MeanPoint, keys: Keys) -> Bounds:
+def _(part: kinds.MeanPoint, keys: Keys) -> Bounds:
     mean, _, extent = _running_mean(keys)
     return Bounds(mean, mean, extent)
 
 
 @bounds.register
-def _(part: ranged.MomentRange, keys: Keys) -> Bounds:
+def _(part: kinds.MomentRange, keys: Keys) -> Bounds:
     mean, count, extent = _running_mean(keys)
     squares = torch.zeros_like(mean)
     for place, scores, allowed in keys.score_blocks():
@@ -185,7 +185,7 @@ def _(part: ranged.MomentRange, keys: Keys) -> Bounds:
 
 
 @bounds.register
-def _(part: ranged.ExtremeKeys, keys: Keys) -> Bounds:
+def _(part: kinds.ExtremeKeys, keys: Keys) -> Bounds:
     """The kept keys stand in front of the new ones: the running extremes are then those of all keys."""
     batch, _, time, dim = keys.k.shape
     k, real = keys.k, keys.real
@@ -215,7 +215,7 @@ def _(part: ranged.ExtremeKeys, keys: Keys) -> Bounds:
 
 
 @bounds.register
-def _(part: ranged.TrueRange, keys: Keys) -> Bounds:
+def _(part: kinds.TrueRange, keys: Keys) -> Bounds:
     low, high = torch.empty_like(keys.q[..., 0]), torch.empty_like(keys.q[..., 0])
     for place, scores, allowed in keys.score_blocks():
         low[..., place] = torch.where(allowed, scores, torch.inf).amin(-1)

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from softmax_rnn.attention.ranged import BoxRange, ExtremeKeys, FixedRange, MomentRange, NormRange, Range
+from softmax_rnn.analysis.advisor import Advice, LayerShape, advise, orders_for_budget
+from softmax_rnn.analysis.capture import read_windows
+from softmax_rnn.analysis.coverage import Coverage
+from softmax_rnn.analysis.cuts import ORDERS, TAYLOR_ORDERS, Cut, Cutter, lowest_order
+from softmax_rnn.analysis.methods import METHODS, HeadRanges, find_method
+from softmax_rnn.analysis.statistics import SAMPLED_ROWS, TermStatistics
+from softmax_rnn.attention.ranges.kinds import BoxRange, ExtremeKeys, FixedRange, MomentRange, NormRange, Range
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.capture import read_windows
 from softmax_rnn.model.convert import refuse_what_cannot_be_converted
-from softmax_rnn.model.truncation import ORDERS, TAYLOR_ORDERS, Cut, Cutter, lowest_order
-from softmax_rnn.taylor.advisor import Advice, LayerShape, advise, orders_for_budget
-from softmax_rnn.taylor.coverage import Coverage
-from softmax_rnn.taylor.methods import METHODS, HeadRanges, find_method
-from softmax_rnn.taylor.statistics import SAMPLED_ROWS, TermStatistics
 
 Progress = Callable[[str], None]
 

@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from analysis.test_perplexity import letters
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from model.test_perplexity import letters
 from model.tiny import tiny_model
+from softmax_rnn.analysis.capture import read_windows
+from softmax_rnn.analysis.cut_file import CutFile
+from softmax_rnn.analysis.cuts import Cut, Cutter, lowest_order
+from softmax_rnn.analysis.perplexity import default_text, perplexity
+from softmax_rnn.analysis.terms import read_terms, terms_record
 from softmax_rnn.attention.parts import taylor_score
-from softmax_rnn.attention.ranged import ExpOnRange, ExtremeKeys, MeanPoint, MomentRange
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, ExtremeKeys, MeanPoint, MomentRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.capture import read_windows
 from softmax_rnn.model.convert import convert, read_specs, specs_of
-from softmax_rnn.model.cut_file import CutFile
-from softmax_rnn.model.perplexity import default_text, perplexity
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
-from softmax_rnn.model.terms import read_terms, terms_record
-from softmax_rnn.model.truncation import Cut, Cutter, lowest_order
 from softmax_rnn.report.terms_page import terms_page
 
 torch.set_num_threads(1)

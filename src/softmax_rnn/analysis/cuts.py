@@ -16,12 +16,12 @@ from time import perf_counter
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from softmax_rnn.analysis.cut_file import CutFile
+from softmax_rnn.analysis.methods import HeadRanges, find_method, method_spec
+from softmax_rnn.analysis.perplexity import counted_perplexity
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.convert import convert
-from softmax_rnn.model.cut_file import CutFile
-from softmax_rnn.model.perplexity import counted_perplexity
-from softmax_rnn.taylor.methods import HeadRanges, find_method, method_spec
 
 ORDERS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48)
 TAYLOR_ORDERS = (*(n + odd for n in (2, 4, 8, 12, 20, 40, 60, 80, 100, 120) for odd in (-1, 0)), 140, 170)

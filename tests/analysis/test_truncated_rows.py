@@ -8,12 +8,12 @@ import mpmath
 import pytest
 import torch
 
+from softmax_rnn.analysis.truncated_rows import all_orders, first_order_within, truncated_rows
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.parts import taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.taylor.truncation import all_orders, first_order_within, truncated_rows
 
 torch.set_num_threads(1)
 
@@ -64,7 +64,7 @@ def test_blocks_of_keys_change_nothing(monkeypatch):
     scores, values = torch.randn(5, 40, generator=generator), torch.randn(40, 3, generator=generator)
     seen = torch.ones(5, 40, dtype=torch.bool).tril(30)
     whole = truncated_rows(scores, seen, values, 8)
-    monkeypatch.setattr("softmax_rnn.taylor.truncation.BLOCK_NUMBERS", 300)
+    monkeypatch.setattr("softmax_rnn.analysis.truncated_rows.BLOCK_NUMBERS", 300)
     pieces = truncated_rows(scores, seen, values, 8)
     assert torch.allclose(whole.errors, pieces.errors, atol=1e-12)
 

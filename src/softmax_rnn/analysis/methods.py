@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from softmax_rnn.attention.parts import taylor_score
-from softmax_rnn.attention.ranged import (
+from softmax_rnn.attention.ranges.kinds import (
     BoxRange,
     ExpOnRange,
     ExtremeKeys,

@@ -1,1 +1,0 @@
-"""Taylor orders of exp: how far a truncation is from softmax."""
