@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from softmax_rnn.report import charts, files
+from softmax_rnn import files
+from softmax_rnn.report import charts
 from softmax_rnn.report.figures import figure, save_chart
 
 ATTENTION = {
