@@ -1,0 +1,48 @@
+"""The parts of an attention: small frozen values, each fit for one field of a spec, a file for each field.
+
+A part says what it is, and how it is computed; torch is imported only when it computes.
+"""
+
+from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu
+from softmax_rnn.attention.parts.gates import Decay, ForgetGate, InputGate, OutputGate
+from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
+from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
+from softmax_rnn.attention.parts.score import (
+    MAX_ORDER,
+    Exp,
+    Polynomial,
+    Score,
+    power_score,
+    taylor_coefficients,
+    taylor_score,
+)
+
+__all__ = [
+    "FLOAT32_EPS",
+    "MAX_ORDER",
+    "Cosine",
+    "CumulativeGate",
+    "Decay",
+    "EluPlusOne",
+    "Exp",
+    "FeatureMap",
+    "ForgetGate",
+    "InputGate",
+    "L2Norm",
+    "LayerNorm",
+    "LearnedLength",
+    "Length",
+    "Normaliser",
+    "OutputGate",
+    "OutputNorm",
+    "Part",
+    "Polynomial",
+    "RMSNorm",
+    "Relu",
+    "RowSum",
+    "Score",
+    "power_score",
+    "taylor_coefficients",
+    "taylor_score",
+]
