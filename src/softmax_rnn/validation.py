@@ -7,14 +7,14 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
-
-import yaml
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from softmax_rnn.errors import InputError, unknown_name
 
-M = TypeVar("M", bound=BaseModel)
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound="BaseModel")
 _QUOTE = "'"
 _SHOWN = 80
 """So much of a wrong value is shown."""
@@ -23,6 +23,7 @@ _SHOWN = 80
 def checked(model: type[M], values: Mapping[str, Any], what: str = "setting") -> M:
     """The settings as an object; unknown names are refused with the nearest one, and so is the first bad value.
 
+    >>> from pydantic import BaseModel
     >>> class Sizes(BaseModel, extra="forbid"):
     ...     width: int = 8
     >>> checked(Sizes, {"widht": 9})
@@ -32,6 +33,8 @@ def checked(model: type[M], values: Mapping[str, Any], what: str = "setting") ->
     Traceback (most recent call last):
     softmax_rnn.errors.InputError: width: expected a valid integer, got 'wide'
     """
+    from pydantic import ValidationError
+
     for name in values:
         if name not in model.model_fields:
             raise unknown_name(what, name, model.model_fields)
@@ -77,6 +80,8 @@ def expectation(message: str) -> str:
 
 def read_settings(path: Path, what: str) -> dict[str, Any]:
     """The settings of a YAML file; ``what`` names the argument in errors."""
+    import yaml
+
     try:
         values = yaml.safe_load(read_whole(path, what))
     except yaml.MarkedYAMLError as error:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from analysis.test_perplexity import letters
 from transformers import BertConfig, BertLMHeadModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from analysis.test_perplexity import letters
 from model.tiny import tiny_model
 from softmax_rnn.analysis.capture import read_windows
 from softmax_rnn.analysis.cut_file import CutFile

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from tests.experiment.small import SETTINGS
 
-from softmax_rnn.attention.own import spec_of
+from softmax_rnn.attention.custom import spec_of
 from softmax_rnn.attention.parts import RMSNorm
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS

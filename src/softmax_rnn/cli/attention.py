@@ -70,8 +70,8 @@ def explain(
     """
     from dataclasses import asdict
 
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.explain import explain as explain_spec
-    from softmax_rnn.attention.own import variant_from
     from softmax_rnn.attention.plan import Situation
     from softmax_rnn.attention.variants import VARIANTS
 
@@ -99,7 +99,7 @@ def verify(
       softmax-rnn verify softmax taylor_2
       softmax-rnn verify linear_elu --output results/verify.json
     """
-    from softmax_rnn.attention.own import variant_from
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks

@@ -34,7 +34,7 @@ def generate(
       softmax-rnn generate smollm2 "Once" --variant softmax --state-out once.state
       softmax-rnn generate runs/elu/final "To be" --temperature 0.8 --top-k 20
     """
-    from softmax_rnn.attention.own import variant_from
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.model.sampling import Sampling
     from softmax_rnn.model.stream import generate_command
 
@@ -89,7 +89,7 @@ def convert_report(
       softmax-rnn convert-report smollm2 --text play.txt --tokens 256
     """
     from softmax_rnn.analysis.perplexity import DEFAULT_VARIANTS, conversion_report
-    from softmax_rnn.attention.own import variant_from
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.files import write_json
     from softmax_rnn.report.terminal import print_conversion
     from softmax_rnn.validation import check_output

@@ -47,7 +47,7 @@ def train(
       softmax-rnn train --recipe cpu --size micro --data kjv --dry-run
       torchrun --nproc_per_node=2 -m softmax_rnn train --output runs/two
     """
-    from softmax_rnn.attention.own import variant_from
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.experiment.config import read_config, resolve
 
     given: dict[str, Any] = read_config(config) if config is not None else {}

@@ -50,7 +50,7 @@ class RunConfig(TrainSettings):
     variant: str = "softmax"
     """A name of `MODEL_VARIANTS`, or of the following."""
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Attentions of one's own, as `attention.own` reads them; resolved, that of ``variant`` if it is one, in full."""
+    """Custom attentions, as `attention.custom` reads them; resolved, that of ``variant`` if it is one, in full."""
     size: str = "nano"
     """A name of `SIZES`."""
     model: dict[str, Any] = Field(default_factory=dict)
@@ -86,7 +86,7 @@ class RunConfig(TrainSettings):
 
 def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The run that these settings mean: what they leave out comes from the recipe."""
-    from softmax_rnn.attention.own import define, definition
+    from softmax_rnn.attention.custom import define, definition
     from softmax_rnn.experiment.network import has_gates, model_config
 
     given = dict(given)

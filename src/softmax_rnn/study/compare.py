@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.attention.algebra import diff, same_function
+from softmax_rnn.attention.custom import spec_of
 from softmax_rnn.attention.explain import part_text
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.own import spec_of
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import differences, read_config, resolve
