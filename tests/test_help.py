@@ -17,7 +17,7 @@ from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.sizes import SIZES
-from softmax_rnn.study.spec import load_study
+from softmax_rnn.study.definition import load_study
 
 STARTS = ("softmax-rnn ", "torchrun ")
 

@@ -85,7 +85,7 @@ def terminal() -> None:
 
 def figures() -> None:
     """The figures in benchmarks/, each from the numbers beside it."""
-    from softmax_rnn.report.charts import attention_chart, decode_chart, model_chart
+    from softmax_rnn.report.bench_charts import attention_chart, decode_chart, model_chart
     from softmax_rnn.report.figures import save_chart
     from softmax_rnn.report.study_page import study_page
     from softmax_rnn.report.terms_page import terms_page

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from softmax_rnn.report.blocks import (
+from softmax_rnn.report.cells import Cell, Column
+from softmax_rnn.report.elements import (
     ChartBlock,
     CommandBlock,
     Formula,
@@ -17,7 +18,6 @@ from softmax_rnn.report.blocks import (
     Verdict,
     Verdicts,
 )
-from softmax_rnn.report.cells import Cell, Column
 from softmax_rnn.report.plots import Axis, heat_map, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.tables import records_table
 

@@ -14,7 +14,17 @@ from markupsafe import Markup
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.report import theme
-from softmax_rnn.report.blocks import ChartBlock, Note, Page, Prose, Section, Subheading, TableBlock, Verdict, Verdicts
+from softmax_rnn.report.elements import (
+    ChartBlock,
+    Note,
+    Page,
+    Prose,
+    Section,
+    Subheading,
+    TableBlock,
+    Verdict,
+    Verdicts,
+)
 from softmax_rnn.report.page import TEMPLATES, page_html, save_figures, write_page
 from softmax_rnn.report.plots import heat_map, line_chart
 
@@ -177,7 +187,7 @@ def test_a_verdict_is_told_in_a_word_and_a_sign():
 def test_every_block_has_a_template():
     from typing import get_args
 
-    from softmax_rnn.report.blocks import Block
+    from softmax_rnn.report.elements import Block
 
     assert set(TEMPLATES) == set(get_args(Block))
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from softmax_rnn import files
-from softmax_rnn.report import charts
+from softmax_rnn.report import bench_charts as charts
 from softmax_rnn.report.figures import figure, save_chart
 
 ATTENTION = {

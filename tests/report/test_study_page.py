@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from softmax_rnn.files import finite
-from softmax_rnn.report.blocks import CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
+from softmax_rnn.report.elements import CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
 from softmax_rnn.report.page import page_html
 from softmax_rnn.report.study_losses import ONE_SEED, near_gaps
 from softmax_rnn.report.study_page import study_page, write_report

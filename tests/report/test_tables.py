@@ -6,8 +6,8 @@ import io
 import pytest
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.report.blocks import TableBlock
 from softmax_rnn.report.cells import Cell, Column, in_csv, shown, sort_key
+from softmax_rnn.report.elements import TableBlock
 from softmax_rnn.report.tables import (
     records_table,
     right_columns,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.study.tiny import SETTINGS, tiny_study
 
+from softmax_rnn.study.execution import StudyRun
 from softmax_rnn.study.ray_runner import RayRunner
-from softmax_rnn.study.run import StudyRun
 from softmax_rnn.study.runner import Event
 
 

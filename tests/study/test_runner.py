@@ -14,9 +14,9 @@ import yaml
 from tests.study.tiny import SETTINGS, VALUES, tiny_study
 
 from softmax_rnn.__main__ import main
-from softmax_rnn.study.elsewhere import finished_elsewhere
-from softmax_rnn.study.run import StudyRun
+from softmax_rnn.study.execution import StudyRun
 from softmax_rnn.study.runner import Event, LocalRunner, unfinished
+from softmax_rnn.study.shared_runs import finished_in_other_studies
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +99,9 @@ def test_a_run_of_the_same_name_but_other_content_is_not_taken_over(
     config = fake / "config.yaml"
     config.write_text(config.read_text().replace("steps: 6", "steps: 5", 1))
     moved = dataclasses.replace(run, folder=tmp_path / "mine" / "runs" / run.folder.name)
-    assert finished_elsewhere([moved], tmp_path / "mine") == {}
+    assert finished_in_other_studies([moved], tmp_path / "mine") == {}
     shutil.copy(run.folder / "config.yaml", config)
-    assert finished_elsewhere([moved], tmp_path / "mine") == {moved.folder: fake}
+    assert finished_in_other_studies([moved], tmp_path / "mine") == {moved.folder: fake}
 
 
 def test_a_changed_setting_is_another_run(finished: tuple[StudyRun, list[Event]], tmp_path: Path):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softmax_rnn.study.definition import Claim
 from softmax_rnn.study.intervals import interval, quantile
-from softmax_rnn.study.spec import Claim
 from softmax_rnn.study.verdicts import Measured, decide
 
 

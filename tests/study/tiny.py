@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from softmax_rnn.study.spec import Study, load_study
+from softmax_rnn.study.definition import Study, load_study
 
 TASK = {"source": "mqar", "vocab_size": 32, "length": 16, "pairs": 2, "train_examples": 64, "test_examples": 32}
 SETTINGS: dict[str, Any] = {

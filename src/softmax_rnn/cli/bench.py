@@ -39,7 +39,7 @@ def attention(
       softmax-rnn bench attention --all-memory --output results/memory
     """
     from softmax_rnn.bench.attention import full_tasks, memory_tasks, quick_tasks
-    from softmax_rnn.report.charts import attention_chart
+    from softmax_rnn.report.bench_charts import attention_chart
 
     tasks = list(memory_tasks() if all_memory else quick_tasks() if quick else full_tasks())
     _bench(tasks, attention_chart, output, as_json)
@@ -58,7 +58,7 @@ def model(
       softmax-rnn bench model --output results/model
     """
     from softmax_rnn.bench.model import model_tasks
-    from softmax_rnn.report.charts import model_chart
+    from softmax_rnn.report.bench_charts import model_chart
 
     _bench(list(model_tasks(quick)), model_chart, output, as_json)
 
@@ -76,7 +76,7 @@ def decode(
       softmax-rnn bench decode --quick --json
     """
     from softmax_rnn.bench.decode import decode_tasks
-    from softmax_rnn.report.charts import decode_chart
+    from softmax_rnn.report.bench_charts import decode_chart
 
     _bench(list(decode_tasks(quick)), decode_chart, output, as_json)
 

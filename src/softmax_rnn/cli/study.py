@@ -12,7 +12,7 @@ from softmax_rnn.cli.app import AsJson, print_json
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
-    from softmax_rnn.study.run import StudyRun
+    from softmax_rnn.study.execution import StudyRun
     from softmax_rnn.study.runner import Runner
 
 RUNNERS = ("local", "ray")
@@ -47,7 +47,7 @@ def study(
         raise InputError(f"study: expected one study, got {name!r} and {str(new_file)!r}; run them one by one")
     if runner not in RUNNERS:
         raise unknown_name("runner", runner, RUNNERS)
-    from softmax_rnn.study.spec import load_study
+    from softmax_rnn.study.definition import load_study
     from softmax_rnn.validation import check_output
 
     short, loaded = load_study(name)
@@ -55,7 +55,7 @@ def study(
     folder = output or Path("runs") / short
     check_output(folder, folder=True)
     from softmax_rnn.report.terminal import print_study
-    from softmax_rnn.study.run import StudyRun
+    from softmax_rnn.study.execution import StudyRun
 
     whole = StudyRun(short, loaded, scale, folder, _command(name, scale, output))
     if as_json and dry_run:
@@ -107,7 +107,7 @@ def _command(name: str, scale: str, output: Path | None) -> str:
 
 def _new(path: Path) -> None:
     from softmax_rnn.files import write_whole
-    from softmax_rnn.study.spec import STUDIES
+    from softmax_rnn.study.definition import STUDIES
     from softmax_rnn.validation import check_output
 
     if path.suffix not in (".yaml", ".yml"):

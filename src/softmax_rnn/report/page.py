@@ -3,7 +3,7 @@
 Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's own scripts by
 their hash and forbids every other script and every request, whatever a name in the data may say.
 
->>> from softmax_rnn.report.blocks import Page, Prose, Section
+>>> from softmax_rnn.report.elements import Page, Prose, Section
 >>> html = page_html(Page("Demo", "A page", [Section("first", "First <b>", [Prose("1 < 2")])]))
 >>> "<p>1 &lt; 2</p>" in html, "First &lt;b&gt;" in html
 (True, True)
@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softmax_rnn.files import finite, write_whole
-from softmax_rnn.report import blocks, cells, tables, theme
-from softmax_rnn.report.blocks import Page
+from softmax_rnn.report import cells, elements, tables, theme
+from softmax_rnn.report.elements import Page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
 TEMPLATES: dict[type, str] = {
-    blocks.Prose: "blocks/prose.html",
-    blocks.Subheading: "blocks/subheading.html",
-    blocks.Note: "blocks/note.html",
-    blocks.Formula: "blocks/formula.html",
-    blocks.CommandBlock: "blocks/command.html",
-    blocks.Verdicts: "blocks/verdicts.html",
-    blocks.TableBlock: "blocks/table.html",
-    blocks.ChartBlock: "blocks/chart.html",
+    elements.Prose: "blocks/prose.html",
+    elements.Subheading: "blocks/subheading.html",
+    elements.Note: "blocks/note.html",
+    elements.Formula: "blocks/formula.html",
+    elements.CommandBlock: "blocks/command.html",
+    elements.Verdicts: "blocks/verdicts.html",
+    elements.TableBlock: "blocks/table.html",
+    elements.ChartBlock: "blocks/chart.html",
 }
 
 
@@ -133,6 +133,6 @@ def _breakable(text: str) -> Markup:
     return escape(text).replace("_", Markup("_<wbr>"))
 
 
-def _choices(table: blocks.TableBlock, index: int) -> list[str]:
+def _choices(table: elements.TableBlock, index: int) -> list[str]:
     """The different texts of a column, in the order in which they come."""
     return list(dict.fromkeys(cells.shown(row[index], table.heads[index]) for row in table.rows))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, Prose, Section, TableBlock
 from softmax_rnn.report.cells import Cell, Column, Value
+from softmax_rnn.report.elements import Block, ChartBlock, Prose, Section, TableBlock
 from softmax_rnn.report.plots import Axis, interval_chart
 from softmax_rnn.report.study_values import Results, Row, ends, measured, place_of, places
 from softmax_rnn.report.tables import records_table

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, Note, Prose, Section, Subheading, TableBlock
 from softmax_rnn.report.cells import Column, Value
+from softmax_rnn.report.elements import Block, ChartBlock, Note, Prose, Section, Subheading, TableBlock
 from softmax_rnn.report.plots import Axis, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.study_values import (
     Results,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, Prose, Section
+from softmax_rnn.report.elements import Block, ChartBlock, Prose, Section
 from softmax_rnn.report.plots import Axis, line_chart, panel_chart
 from softmax_rnn.report.study_values import Results, Row, ends, places, summary_rows
 from softmax_rnn.report.tables import records_table

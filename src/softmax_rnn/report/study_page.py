@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from softmax_rnn.report.blocks import Block, Note, Page, Prose, Section, Verdict, Verdicts
+from softmax_rnn.report.elements import Block, Note, Page, Prose, Section, Verdict, Verdicts
 from softmax_rnn.report.page import save_figures, write_page
 from softmax_rnn.report.study_costs import costs_section
 from softmax_rnn.report.study_losses import ONE_SEED, curves_section, losses_section, positions_section

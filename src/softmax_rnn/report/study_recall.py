@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, Note, Prose, Section, TableBlock
 from softmax_rnn.report.cells import Column, Value
 from softmax_rnn.report.chart_data import names
+from softmax_rnn.report.elements import Block, ChartBlock, Note, Prose, Section, TableBlock
 from softmax_rnn.report.plots import Axis, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.study_losses import ONE_SEED, curve_chart
 from softmax_rnn.report.study_values import (

@@ -6,8 +6,8 @@ import shlex
 from collections import Counter
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, CommandBlock, Note, Prose, Section, TableBlock
 from softmax_rnn.report.cells import Cell, Column, Value
+from softmax_rnn.report.elements import Block, CommandBlock, Note, Prose, Section, TableBlock
 from softmax_rnn.report.study_values import Results, Row
 
 STATES = ("finished", "incomplete", "failed", "planned")

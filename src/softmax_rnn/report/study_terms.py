@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, Prose, Section, TableBlock
+from softmax_rnn.report.elements import Block, ChartBlock, Prose, Section, TableBlock
 from softmax_rnn.report.plots import Axis, heat_map
 from softmax_rnn.report.study_values import Results
 from softmax_rnn.report.tables import records_table

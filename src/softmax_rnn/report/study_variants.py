@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, Formula, Prose, Section, Subheading, TableBlock
 from softmax_rnn.report.cells import Column, Value
+from softmax_rnn.report.elements import Block, Formula, Prose, Section, Subheading, TableBlock
 from softmax_rnn.report.study_values import Results, Row, measured, place_of, summary_rows
 
 

@@ -1,6 +1,6 @@
 """Tables as files: CSV with numbers in full, Markdown and LaTeX as they are shown.
 
->>> from softmax_rnn.report.blocks import Column, TableBlock
+>>> from softmax_rnn.report.elements import Column, TableBlock
 >>> table = TableBlock("losses", ["variant", Column("loss", ".2f")], [["a|b_1", 1.818]], "Demo & caption")
 >>> print(table_csv(table), end="")
 variant,loss
@@ -21,8 +21,8 @@ from pathlib import Path
 
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.files import write_whole
-from softmax_rnn.report.blocks import TableBlock
 from softmax_rnn.report.cells import NOTHING, Value, in_csv, is_number, shown
+from softmax_rnn.report.elements import TableBlock
 
 _MATHS = (
     "±pm ×times ·cdot ≤leq ≥geq ≈approx ≠neq →to ∞infty √surd ∑sum ∏prod ∈in αalpha βbeta γgamma δdelta εvarepsilon"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from softmax_rnn.report.blocks import Block, ChartBlock, CommandBlock, Formula, Note, Page, Prose, Section, TableBlock
 from softmax_rnn.report.cells import Column
 from softmax_rnn.report.chart_data import Axis
+from softmax_rnn.report.elements import Block, ChartBlock, CommandBlock, Formula, Note, Page, Prose, Section, TableBlock
 from softmax_rnn.report.plots import heat_map, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.tables import records_table
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig, flat, read_config, resolve
-from softmax_rnn.study.results import collected, run_entry
+from softmax_rnn.study.collect import collected, run_entry
 from softmax_rnn.study.runs import PlannedRun
 from softmax_rnn.study.summary import summary
 

@@ -1,6 +1,6 @@
 """Runs spread over a Ray cluster. The study's folder must be visible to all nodes.
 
-A run whose worker or node is lost is started again elsewhere by Ray, and continues from its last checkpoint.
+A run whose worker or node is lost is started again on another node by Ray, and continues from its last checkpoint.
 """
 
 from __future__ import annotations

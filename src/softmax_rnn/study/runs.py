@@ -14,7 +14,7 @@ from typing import Any
 
 from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
-from softmax_rnn.study.spec import Study, merged
+from softmax_rnn.study.definition import Study, merged
 from softmax_rnn.study.verdicts import panel_text
 
 

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from softmax_rnn.study.definition import Behind, Claim, Equal, Falls, Solves
 from softmax_rnn.study.intervals import Interval, interval
-from softmax_rnn.study.spec import Behind, Claim, Equal, Falls, Solves
 
 State = Literal["reproduced", "not reproduced", "undecided"]
 PAIRED = ("seed",)

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.files import write_json
-from softmax_rnn.study.elsewhere import finished_elsewhere, take_over
-from softmax_rnn.study.results import study_results
+from softmax_rnn.study.collect import study_results
+from softmax_rnn.study.definition import Study
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
 from softmax_rnn.study.runs import PlannedRun, planned_runs
-from softmax_rnn.study.spec import Study
-from softmax_rnn.study.terms import trained_terms
+from softmax_rnn.study.shared_runs import copy_runs, finished_in_other_studies
+from softmax_rnn.study.trained_terms import trained_terms
 
 
 class StudyRun:
@@ -21,7 +21,7 @@ class StudyRun:
     def __init__(self, name: str, study: Study, scale: str, output: Path, command: str) -> None:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
         self.runs: list[PlannedRun] = planned_runs(study, scale, output)
-        self.elsewhere: dict[Path, Path] = finished_elsewhere(self.runs, output)
+        self.shared: dict[Path, Path] = finished_in_other_studies(self.runs, output)
         self.errors: dict[str, str] = {}
         self._terms: dict[str, Any] | None = None
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class StudyRun:
     @property
     def left(self) -> list[PlannedRun]:
         """Runs that are not finished, here or in another study beside this one."""
-        return [run for run in unfinished(self.runs) if run.folder not in self.elsewhere]
+        return [run for run in unfinished(self.runs) if run.folder not in self.shared]
 
     @property
     def count(self) -> int:
@@ -57,7 +57,7 @@ class StudyRun:
                 watch(event)
 
         left = self.left
-        take_over(self.elsewhere)
+        copy_runs(self.shared)
         self.write()
         if left:
             (runner or LocalRunner())(left, note)

@@ -21,8 +21,8 @@ from softmax_rnn.attention.explain import explain
 from softmax_rnn.experiment.network import model_config, state_bytes
 from softmax_rnn.machine import describe
 from softmax_rnn.model.blocks import MODEL_VARIANTS
+from softmax_rnn.study.definition import Study
 from softmax_rnn.study.runs import PlannedRun
-from softmax_rnn.study.spec import Study
 from softmax_rnn.study.summary import summary
 from softmax_rnn.study.verdicts import Measured, decide
 from softmax_rnn.train.folder import RunFolder

@@ -17,10 +17,10 @@ from softmax_rnn.study.runs import PlannedRun
 _NEEDED = ("config.yaml", "data.json", "environment.json", "metrics.jsonl", "final", "result.json")
 
 
-def finished_elsewhere(runs: Iterable[PlannedRun], output: Path) -> dict[Path, Path]:
+def finished_in_other_studies(runs: Iterable[PlannedRun], output: Path) -> dict[Path, Path]:
     """Folder of a run → the folder in another study beside ``output`` where the same run is finished.
 
-    >>> finished_elsewhere([], Path("runs/quick"))
+    >>> finished_in_other_studies([], Path("runs/quick"))
     {}
     """
     found = {}
@@ -35,9 +35,9 @@ def finished_elsewhere(runs: Iterable[PlannedRun], output: Path) -> dict[Path, P
     return found
 
 
-def take_over(elsewhere: Mapping[Path, Path]) -> None:
+def copy_runs(sources: Mapping[Path, Path]) -> None:
     """Copy what the other studies have finished; checkpoints stay where they are."""
-    for folder, source in elsewhere.items():
+    for folder, source in sources.items():
         write_folder(folder, lambda temporary, source=source: _copy(source, temporary))
 
 

@@ -5,8 +5,8 @@ import yaml
 from tests.study.tiny import VALUES
 
 from softmax_rnn.errors import InputError
+from softmax_rnn.study.definition import STUDIES, load_study, merged
 from softmax_rnn.study.runs import planned_runs
-from softmax_rnn.study.spec import STUDIES, load_study, merged
 
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
