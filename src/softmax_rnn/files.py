@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.errors import InputError
+
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
     """Let ``write`` make the file under a temporary name with the same ending, then give it its own."""
@@ -51,3 +53,29 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def parse_json(text: str, what: str) -> Any:
+    """The values of JSON text; ``what`` names the argument in errors. A name that stands twice is refused.
+
+    >>> parse_json('{"a": 1, "a": 2}', "spec")
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: spec: 'a' stands twice in one object
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{what}: {twice!r} stands twice in one object")
+        return values
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except InputError:
+        raise
+    except RecursionError:
+        raise InputError(f"{what}: expected JSON, got one that is nested too deep") from None
+    except ValueError as error:
+        raise InputError(f"{what}: expected JSON, got {text[:40]!r}: {' '.join(str(error).split())}") from error
