@@ -8,6 +8,11 @@ import pytest
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.cli import complete
+from softmax_rnn.data.corpora import CORPORA
+from softmax_rnn.data.tasks.table import TASKS
+from softmax_rnn.experiment.recipes import RECIPES
+from softmax_rnn.model.sizes import SIZES
 from softmax_rnn.version import __version__
 
 
@@ -25,10 +30,54 @@ def test_help_lists_the_commands(arguments, capsys):
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from softmax_rnn.__main__ import main; main(['--help']); "
-        "sys.exit(bool({'torch', 'transformers', 'altair', 'numpy'} & set(sys.modules)))"
+        "import sys; from softmax_rnn.__main__ import main; main(['--help']); main(['train', '--help']); "
+        "sys.exit(bool({'torch', 'transformers', 'altair', 'numpy', 'yaml'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_help_shows_no_value_for_a_flag(capsys):
+    for words in (["--help"], ["explain", "--help"], ["bench", "attention", "--help"]):
+        assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "--version" in shown and "--json" in shown and "--quick" in shown
+    assert "<bool>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("explain line", "linear_elu"),
+        ("verify softmax tayl", "taylor_2"),
+        ("study sec4.1", "sec4.1-denominator"),
+        ("train --variant gated_softmax_d", "gated_softmax_decay"),
+        ("train --size mi", "micro"),
+        ("train --data sel", "selective_copy"),
+        ("train --recipe p", "paper"),
+        ("generate smollm2 hello --variant taylor_", "taylor_4"),
+    ],
+)
+def test_the_shell_offers_names(typed, offered, monkeypatch, capsys):
+    words = f"softmax-rnn {typed}"
+    monkeypatch.setenv("_SOFTMAX_RNN_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    with pytest.raises(SystemExit, match="0"):
+        main([])
+    assert offered in capsys.readouterr().out.split()
+
+
+def test_the_shell_knows_what_the_package_knows():
+    assert set(complete.SIZES) == set(SIZES)
+    assert set(complete.RECIPES) == set(RECIPES)
+    assert set(complete.DATA) == {*CORPORA, *TASKS}
+
+
+def test_a_variant_may_be_written_as_parts(capsys):
+    assert main(["explain", "like=taylor_4,normaliser=none", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["name"] == "taylor_4_normaliser_none"
+    assert said["spec"]["normaliser"] is None
 
 
 def test_variants_as_json_hold_every_row(capsys):

@@ -56,7 +56,16 @@ def test_same_text_compares_words_and_numbers():
     assert not same_text("softmax True", "softmax False")
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+def slow_with(words, items):
+    """The items as parameters; those that name one of the words load a pretrained model or start processes: slow."""
+    return [pytest.param(one, marks=pytest.mark.slow) if any(w in text for w in words) else one for one, text in items]
+
+
+@pytest.mark.parametrize(
+    "page",
+    slow_with(["smollm2"], [(page, "".join(blocks(page, "python"))) for page in PAGES if blocks(page, "python")]),
+    ids=lambda page: page.name,
+)
 def test_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):
     """A block of text that follows one of Python is what it prints."""
     monkeypatch.chdir(tmp_path)
@@ -82,13 +91,16 @@ def test_no_command_of_the_readme_is_left_out():
     assert len(run) == len([line for line in lines if line.strip()])
 
 
-@pytest.mark.parametrize("words", list(commands("softmax-rnn")), ids=" ".join)
+@pytest.mark.parametrize(
+    "words", slow_with(["smollm2"], [(words, words) for words in commands("softmax-rnn")]), ids=" ".join
+)
 def test_commands_of_the_readme(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(words) == 0
     assert capsys.readouterr().out.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", list(commands("torchrun")), ids=" ".join)
 def test_commands_of_several_processes(words, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", *words]
@@ -154,6 +166,7 @@ def test_every_page_is_in_the_navigation(hook):
     assert sorted(named) == sorted(pages)
 
 
+@pytest.mark.slow
 def test_the_generated_page_has_every_variant_with_its_formula(site):
     page = text_of(site / "variants.html")
     missing = [name for name in softmax_rnn.VARIANTS if name not in page]
@@ -162,6 +175,7 @@ def test_the_generated_page_has_every_variant_with_its_formula(site):
     assert missing == []
 
 
+@pytest.mark.slow
 def test_the_generated_page_has_every_command_with_its_options(site):
     page = text_of(site / "cli.html")
     commands = typer.main.get_command(app).commands
@@ -178,12 +192,24 @@ def test_the_reference_has_every_public_name():
     assert set(softmax_rnn.model.__all__) - {name.rpartition(".")[2] for name in shown} == set()
 
 
+@pytest.mark.slow
 def test_the_site_asks_nothing_of_other_places(site):
     loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//")
     found = [page.name for page in site.rglob("*.html") if loads.search(page.read_text(encoding="utf-8"))]
     assert found == []
 
 
+@pytest.mark.slow
+def test_the_search_works_without_a_server(site):
+    """A page from file:// loads scripts, but neither JSON nor a worker: index and worker have a script each."""
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert index.startswith("var __index = ")
+    assert "taylor_4" in index
+    assert '<script src="iframe-worker.js"' in (site / "cli.html").read_text(encoding="utf-8")
+    assert (site / "iframe-worker.js").is_file()
+
+
+@pytest.mark.slow
 def test_equations_and_examples_are_drawn(site):
     assert (site / "idea.html").read_text(encoding="utf-8").count("<math") >= 6
     assert "```" not in text_of(site / "idea.html")

@@ -1,9 +1,7 @@
 """The help of every command: examples that fit into 80 columns, are read by the real parser, and name what exists."""
 
-import re
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import typer
@@ -129,15 +127,3 @@ def test_names_in_an_example_exist(path, line):
         for text in given.get("settings", []):
             put_text(settings, text)
         assert resolve(settings).steps > 0
-
-
-def test_square_brackets_are_not_taken_for_markup(monkeypatch, capsys):
-    """The help is rich markup, which would swallow the extra in `softmax-rnn[ray]`."""
-    monkeypatch.setenv("COLUMNS", "200")
-    files = Path(__file__).parents[1].joinpath("src/softmax_rnn/cli").glob("*.py")
-    asked = {name for file in files for name in re.findall(r"softmax-rnn\\+\[(\w+)\]", file.read_text())}
-    for path in TREE:
-        main([*path, "--help"])
-    shown = capsys.readouterr().out
-    assert asked
-    assert all(f"softmax-rnn[{name}]" in shown for name in asked)

@@ -17,6 +17,7 @@ import pytest
 from softmax_rnn.version import __version__
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

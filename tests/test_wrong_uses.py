@@ -142,7 +142,7 @@ USES = [
     use("study no-title.yaml", "no-title.yaml: title is missing"),
     use("study new good.yaml", "study new: good.yaml exists already; choose another name"),
     use("study new mine.txt", "study new: expected a file that ends in .yaml, got mine.txt"),
-    use("study good.yaml --runner ray", "Ray is not installed; install it with", while_=without("ray")),
+    use("study good.yaml --runner ray", "runner: ray is not installed; from a clone: pip", while_=without("ray")),
     # runs, models and what harmed them
     use("report runs/none", "runs: there is no folder runs/none"),
     use("report run.yaml", "expected the folder of a run or of a study, got the file run.yaml"),
@@ -183,7 +183,7 @@ USES = [
     # missing programs; a disk that is full is no wrong use: exit code 1
     use(f"{TRAIN} --set trackers=[tensorboard]", "tensorboard is not installed; pip install tensorboard",
         while_=without("tensorboard")),
-    use("eval ls tasks", "lm-eval is not installed; install it with: pip install", while_=without("lm_eval")),
+    use("eval ls tasks", "eval: lm_eval is not installed; from a clone: pip install", while_=without("lm_eval")),
     use("train --config run.yaml --output new", "No space left on device; there is no checkpoint yet", code=1,
         while_=full_disk("softmax_rnn.train.run.write_whole")),
     use("study new mine.yaml", "mine.yaml: No space left on device", code=1,

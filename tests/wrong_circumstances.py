@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from softmax_rnn.study import ray_runner
 from softmax_rnn.train.folder import RunFolder
 
 Circumstance = Callable[[pytest.MonkeyPatch], AbstractContextManager[Any]]
@@ -26,7 +25,6 @@ def without(package: str) -> Circumstance:
             return None if name == package else find(name, *rest)
 
         monkeypatch.setattr(importlib.util, "find_spec", found)
-        monkeypatch.setattr(ray_runner, "find_spec", found)
         return nullcontext()
 
     return missing

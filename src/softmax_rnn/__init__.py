@@ -1,4 +1,4 @@
-"""Softmax attention as a recurrent neural network: every part can be taken out, exchanged, run and measured.
+"""Softmax attention as a recurrent neural network: every part can be taken out, swapped, run and measured.
 
 >>> import torch, softmax_rnn as sr
 >>> spec = sr.VARIANTS["gated_softmax_no_gate_L2norm_nodivS_noclamp"]
@@ -58,12 +58,18 @@ _HOMES = {
     "step": "attention.attend",
 }
 
+_OF_TRAINING = frozenset({"RunConfig", "resolve", "run_training"})
+
 __all__ = [*sorted(_HOMES), "__version__"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'softmax_rnn' has no attribute {name!r}")
+    if name in _OF_TRAINING:
+        from softmax_rnn.installation import need
+
+        need("train", f"softmax_rnn.{name}")
     return getattr(importlib.import_module(f"softmax_rnn.{_HOMES[name]}"), name)
 
 

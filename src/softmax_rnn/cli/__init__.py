@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from softmax_rnn.cli.app import app
+from softmax_rnn.cli.app import add, app
 from softmax_rnn.cli.attention import explain, variants, verify
 from softmax_rnn.cli.bench import bench_app
 from softmax_rnn.cli.doctor import doctor
@@ -12,10 +12,17 @@ from softmax_rnn.cli.study import study
 from softmax_rnn.cli.terms import terms
 from softmax_rnn.cli.train import train
 
-for command in (variants, explain, verify, generate, train, study, report, compare, watch, terms, doctor):
-    app.command()(command)
-app.command("convert-report")(convert_report)
-app.command("eval", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(evaluate)
+# Each with the extra that it needs.
+for command in (variants, explain, verify):
+    add(app, command)
+add(app, generate, "models")
+add(app, train, "train")
+for command in (study, report, compare, watch, terms):
+    add(app, command, "study")
+add(app, doctor)
+add(app, convert_report, "models", name="convert-report")
+_passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}
+add(app, evaluate, "eval", name="eval", context_settings=_passed_on)
 app.add_typer(bench_app, name="bench")
 
 __all__ = ["app"]

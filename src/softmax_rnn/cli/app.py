@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from softmax_rnn.version import __version__
 
-app = typer.Typer(name="softmax-rnn", add_completion=True, pretty_exceptions_enable=False)
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
+    """A flag takes no value, so the help shows none beside it."""
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""
+    return parameters
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """All parameters, as the help shows them."""
+        return _without_types_of_flags(super().get_params(ctx))
+
+
+app = typer.Typer(name="softmax-rnn", add_completion=True, pretty_exceptions_enable=False, cls=Group)
+
+
+def add(group: typer.Typer, command: Callable[..., None], extra: str | None = None, **how: Any) -> None:
+    """Put a command into a group; where the extra that it needs is missing, it says how to install it."""
+
+    @functools.wraps(command)
+    def checked(*arguments: Any, **options: Any) -> None:
+        if extra is not None:
+            from softmax_rnn.installation import need
+
+            need(extra, how.get("name") or command.__name__)
+        command(*arguments, **options)
+
+    group.command(cls=_Command, **how)(checked)
 
 
 def print_json(value: Any) -> None:

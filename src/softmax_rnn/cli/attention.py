@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json
 
 if TYPE_CHECKING:
@@ -54,8 +55,14 @@ def variants(
 
 
 def explain(
-    name: Annotated[str, typer.Argument(help="A variant, such as softmax or taylor_4, or a spec's .json file.")],
-    time: Annotated[int, typer.Option(help="Positions, for the choice of the form.", min=1)] = 1024,
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A variant such as taylor_4, a spec's .json file, or parts: like=taylor_4,normaliser=none.",
+            autocompletion=complete.variants,
+        ),
+    ],
+    time: Annotated[int, typer.Option(help="Sequence length, for the choice of the form.", min=1)] = 1024,
     head_dim: Annotated[int, typer.Option(help="Dimension of a head.", min=1)] = 64,
     heads: Annotated[int, typer.Option(help="Number of heads.", min=1)] = 16,
     train: Annotated[bool, typer.Option(help="Plan for a training step instead of a forward pass.")] = False,
@@ -87,7 +94,11 @@ def explain(
 
 def verify(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Variants, or .json files of specs; all variants when left out.")
+        list[str] | None,
+        typer.Argument(
+            help="Variants, .json files of specs, or parts; all variants when left out.",
+            autocompletion=complete.variants,
+        ),
     ] = None,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.app import AsJson, Group, add, print_json
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.results import Task
@@ -19,13 +19,13 @@ bench_app = typer.Typer(
     Examples:
       softmax-rnn bench attention --quick
       softmax-rnn bench decode --output results/decode
-    """
+    """,
+    cls=Group,
 )
 
 Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of a quarter of an hour.")]
 
 
-@bench_app.command("attention")
 def attention(
     quick: Quick = False,
     all_memory: Annotated[bool, typer.Option("--all-memory", help="Only the memory claim, for every variant.")] = False,
@@ -45,7 +45,6 @@ def attention(
     _bench(tasks, attention_chart, output, as_json)
 
 
-@bench_app.command("model")
 def model(
     quick: Quick = False,
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/model"),
@@ -63,7 +62,6 @@ def model(
     _bench(list(model_tasks(quick)), model_chart, output, as_json)
 
 
-@bench_app.command("decode")
 def decode(
     quick: Quick = False,
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/decode"),
@@ -81,7 +79,6 @@ def decode(
     _bench(list(decode_tasks(quick)), decode_chart, output, as_json)
 
 
-@bench_app.command("train")
 def train(
     quick: Quick = False,
     output: Annotated[Path, typer.Option(help="Folder for results.json.")] = Path("results/train"),
@@ -96,6 +93,10 @@ def train(
     from softmax_rnn.bench.train import train_tasks
 
     _bench(list(train_tasks(quick)), None, output, as_json)
+
+
+for command in (attention, model, decode, train):
+    add(bench_app, command, "study")
 
 
 def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from softmax_rnn.cli.app import AsJson, print_json
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Print the machine, what is installed, what is missing and the command that installs it.
+    """Print the machine, which packages and extras are installed, and how to install what is missing.
 
     The exit code is 1 if something is missing that every command needs.
 
@@ -16,19 +16,22 @@ def doctor(as_json: AsJson = False) -> None:
       softmax-rnn doctor
       softmax-rnn doctor --json
     """
-    from softmax_rnn.installation import REQUIRED, packages
+    from softmax_rnn.installation import REQUIRED, extras, packages
     from softmax_rnn.machine import surroundings
 
     found = packages()
     broken = [package for package in found if package.serves == REQUIRED and not package.fits]
     # What torch says of the machine needs torch.
     facts = surroundings(with_torch=not any(package.name == "torch" for package in broken))
+    installed = extras(found)
     if as_json:
         rows = [vars(package) | {"fits": package.fits} for package in found]
-        print_json({"machine": facts, "packages": rows, "ready": not broken})
+        print_json({"machine": facts, "extras": installed, "packages": rows, "ready": not broken})
     else:
         from softmax_rnn.report.terminal import print_doctor
 
+        said = (", ".join(name for name, there in installed.items() if there is wanted) for wanted in (True, False))
+        facts |= {name: text or "none" for name, text in zip(("extras installed", "extras missing"), said, strict=True)}
         print_doctor(facts, [(p.name, p.serves, p.wanted, p.found, p.fits, p.install) for p in found])
     if broken:
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json
 
 Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")]
@@ -17,7 +18,12 @@ Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub n
 def generate(
     model: Model,
     prompt: Annotated[str, typer.Argument(help="The text to continue.")],
-    variant: Annotated[str | None, typer.Option(help="Convert it first: a variant, or a spec's .json file.")] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            help="Convert it first: a variant, a spec's .json file, or parts.", autocompletion=complete.variants
+        ),
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 64,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token.", min=0)] = 0.0,
     top_k: Annotated[int | None, typer.Option(help="Sample among the k likeliest tokens.", min=1)] = None,
@@ -75,7 +81,10 @@ def generate(
 
 def convert_report(
     model: Model = "smollm2",
-    variants: Annotated[list[str] | None, typer.Option("--variant", help="Repeat for several variants.")] = None,
+    variants: Annotated[
+        list[str] | None,
+        typer.Option("--variant", help="Repeat for several variants.", autocompletion=complete.variants),
+    ] = None,
     text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens of the text.", min=2)] = 512,
     context: Annotated[int, typer.Option(help="Tokens a window.", min=2)] = 512,
@@ -115,12 +124,8 @@ def evaluate(context: typer.Context) -> None:
       softmax-rnn eval run --model softmax_rnn --tasks lambada_openai \\
         --model_args pretrained=runs/elu/final
     """
-    from importlib.util import find_spec
-
     from softmax_rnn.errors import InputError
 
-    if find_spec("lm_eval") is None:
-        raise InputError("eval: lm-eval is not installed; install it with: pip install 'softmax-rnn[eval]'")
     if not context.args:
         raise InputError("eval: expected the arguments of lm_eval, such as run or ls; see softmax-rnn eval --help")
     from softmax_rnn.evaluation.__main__ import main

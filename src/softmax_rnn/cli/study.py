@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json
 from softmax_rnn.errors import InputError, unknown_name
 
@@ -19,7 +20,12 @@ RUNNERS = ("local", "ray")
 
 
 def study(
-    name: Annotated[str, typer.Argument(help="quick, sec4.1-denominator, …, or the path of a YAML file.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="quick, sec4.1-denominator, …, or the path of a YAML file.", autocompletion=complete.studies
+        ),
+    ],
     new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
     scale: Annotated[str, typer.Option(help="cpu, or paper: the paper's models and data.")] = "cpu",
@@ -27,9 +33,7 @@ def study(
         int | None,
         typer.Option(help="Runs side by side, the cores divided among them; all cores, up to 4, when left out.", min=1),
     ] = None,
-    runner: Annotated[
-        str, typer.Option(help="local, or ray: a Ray cluster (pip install 'softmax-rnn\\[ray]').")
-    ] = "local",
+    runner: Annotated[str, typer.Option(help="local, or ray: a Ray cluster (the extra ray).")] = "local",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json
 from softmax_rnn.errors import InputError
 
@@ -16,14 +17,26 @@ from softmax_rnn.errors import InputError
 def train(
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
     variant: Annotated[
-        str | None, typer.Option(help="A name of `softmax-rnn variants`, or a spec's .json file.")
+        str | None,
+        typer.Option(
+            help="A name of `softmax-rnn variants`, a spec's .json file, or parts: like=taylor_4,normaliser=none.",
+            autocompletion=complete.variants,
+        ),
     ] = None,
-    size: Annotated[str | None, typer.Option(help="nano, micro, small, large or large_depth.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="nano, micro, small, large or large_depth.", autocompletion=complete.sizes)
+    ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="shakespeare, kjv, stdlib; a file or folder; a hub name; mqar, selective_copy, induction."),
+        typer.Option(
+            help="shakespeare, kjv, stdlib; a file or folder; a hub name; mqar, selective_copy, induction.",
+            autocompletion=complete.data,
+        ),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Where other settings come from: cpu or paper.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Where other settings come from: cpu or paper.", autocompletion=complete.recipes),
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,

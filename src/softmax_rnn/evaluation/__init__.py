@@ -1,1 +1,1 @@
-"""The lm-evaluation-harness with our models in it; needs ``pip install softmax-rnn[eval]``."""
+"""The lm-evaluation-harness with our models in it; needs the extra ``eval``."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
-from softmax_rnn.errors import InputError
+from softmax_rnn.installation import need
 from softmax_rnn.study.runner import Event, Watch, order_of
 from softmax_rnn.study.runs import PlannedRun
 
@@ -22,8 +21,7 @@ class RayRunner:
     """The cluster of ``address``, or that of the environment, or a new one on this machine."""
 
     def __init__(self, address: str | None = None, cores: int = 1, gpus: float | None = None) -> None:
-        if find_spec("ray") is None:
-            raise InputError("runner: Ray is not installed; install it with: pip install 'softmax-rnn[ray]'")
+        need("ray", "runner")
         self._address, self._cores, self._gpus = address, cores, gpus
 
     def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
