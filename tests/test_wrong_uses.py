@@ -185,7 +185,7 @@ USES = [
         while_=without("tensorboard")),
     use("eval ls tasks", "eval: lm_eval is not installed; from a clone: pip install", while_=without("lm_eval")),
     use("train --config run.yaml --output new", "No space left on device; there is no checkpoint yet", code=1,
-        while_=full_disk("softmax_rnn.train.run.write_whole")),
+        while_=full_disk("softmax_rnn.train.job.write_whole")),
     use("study new mine.yaml", "mine.yaml: No space left on device", code=1,
         while_=full_disk("softmax_rnn.files.write_whole")),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ import yaml
 from tests.study.tiny import SETTINGS, VALUES
 
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.run import run_training
+from softmax_rnn.experiment.training import run_training
 
 BINARY = bytes(range(256)) * 4
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from softmax_rnn.errors import InputError as InputError
     from softmax_rnn.experiment.config import RunConfig as RunConfig
     from softmax_rnn.experiment.config import resolve as resolve
-    from softmax_rnn.experiment.run import run_training as run_training
+    from softmax_rnn.experiment.training import run_training as run_training
 
 # Public name → the module that defines it. Looked up on first use: importing the package costs nothing.
 _HOMES = {
@@ -52,7 +52,7 @@ _HOMES = {
     "formula": "attention.formula",
     "init_state": "attention.state",
     "resolve": "experiment.config",
-    "run_training": "experiment.run",
+    "run_training": "experiment.training",
     "same_function": "attention.algebra",
     "simplify": "attention.algebra",
     "step": "attention.attend",

@@ -3,7 +3,7 @@
 from softmax_rnn.bench import train
 from softmax_rnn.bench.results import run
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.material import load_material
+from softmax_rnn.experiment.run_data import load_run_data
 
 TINY = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -18,13 +18,13 @@ def test_both_loops_see_the_same_batches(monkeypatch):
     data = {"source": "mqar", "vocab_size": 32, "length": 16, "pairs": 2, "train_examples": 40, "test_examples": 4}
     config = resolve({"model": TINY, "data": data, "steps": 4, "batch_size": 8})
     seen: list[list[int]] = []
-    material = load_material(config)
+    data = load_run_data(config)
     count = train.counted
     note = lambda targets: seen.append(targets.tolist()) or count(targets)  # noqa: E731
     monkeypatch.setattr(train, "counted", note)
-    monkeypatch.setattr("softmax_rnn.train.engine.counted", note)
-    assert train.bare_seconds(config, material) > 0
-    assert train.engine_seconds(config, material) > 0
+    monkeypatch.setattr("softmax_rnn.train.loop.counted", note)
+    assert train.bare_seconds(config, data) > 0
+    assert train.loop_seconds(config, data) > 0
     assert len(seen) == 8
     assert seen[:4] == seen[4:]
 

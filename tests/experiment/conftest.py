@@ -7,8 +7,8 @@ import pytest
 from tests.experiment.small import SETTINGS, write_config, write_texts
 
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.run import run_training
-from softmax_rnn.train.run import Outcome
+from softmax_rnn.experiment.training import run_training
+from softmax_rnn.train.job import Outcome
 
 
 @dataclass(frozen=True)

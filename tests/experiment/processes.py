@@ -17,7 +17,7 @@ from pathlib import Path
 
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
-    ["softmax_rnn.experiment.run", "softmax_rnn.cli.train", "transformers.trainer", "datasets"]
+    ["softmax_rnn.experiment.training", "softmax_rnn.cli.train", "softmax_rnn.train.loop", "datasets"]
 )
 
 

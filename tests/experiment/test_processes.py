@@ -17,7 +17,7 @@ from tests.experiment.processes import kill_and_restart, start_group, wait_for
 from tests.experiment.small import final_bytes, same_metrics
 
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.run import run_training
+from softmax_rnn.experiment.training import run_training
 
 LOSS, WEIGHT = 2e-6, 2e-5
 

@@ -5,8 +5,7 @@ import pytest
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.network import model_config
 from softmax_rnn.model import SoftmaxRNNForCausalLM
-from softmax_rnn.train.arguments import adamw
-from softmax_rnn.train.schedule import factor
+from softmax_rnn.train.optimizer import adamw, factor
 
 # Section 3 and the appendix of arXiv 2507.23632, as its code has them.
 PAPER = {

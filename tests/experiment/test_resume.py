@@ -12,7 +12,7 @@ from tests.experiment.processes import kill_and_restart, start, wait_for
 from tests.experiment.small import final_bytes, same_metrics
 
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.run import run_training
+from softmax_rnn.experiment.training import run_training
 
 
 def arguments(reference, folder, *more):
@@ -46,16 +46,16 @@ class KillWhileSaving:
         self.step = step
 
     def __call__(self):
-        from softmax_rnn.train import snapshot
+        from softmax_rnn.train import training_state
 
-        write = snapshot.write_values
+        write = training_state.write_values
 
         def write_or_die(values, path):
             if f"step-{self.step:09d}" in str(path):
                 os.kill(os.getpid(), signal.SIGKILL)
             write(values, path)
 
-        snapshot.write_values = write_or_die
+        training_state.write_values = write_or_die
 
 
 def test_killed_while_it_writes_a_checkpoint_it_takes_the_one_before(references, tmp_path):
@@ -75,15 +75,15 @@ class SlowSteps:
     """In the process: every step takes a while, so that a signal finds it in the middle."""
 
     def __call__(self):
-        from softmax_rnn.train import engine
+        from softmax_rnn.train import loop
 
-        loss_sum = engine.loss_sum
+        loss_sum = loop.loss_sum
 
         def slow(*given):
             time.sleep(0.15)
             return loss_sum(*given)
 
-        engine.loss_sum = slow
+        loop.loss_sum = slow
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -94,7 +94,7 @@ def test_a_signal_saves_and_ends_with_130_and_one_line(references, number, tmp_p
     child.send(number)
     assert child.code() == 130
     (said,) = child.said().splitlines()
-    step = json.loads((max((folder / "checkpoints").iterdir()) / "state.json").read_text())["step"]
+    step = json.loads((max((folder / "checkpoints").iterdir()) / "state.json").read_text())["counters"]["step"]
     assert said == f"stopped by {number.name} at step {step}; the same command continues"
     assert not (folder / "result.json").exists()
     outcome = run_training(resolve(reference.settings), folder, quiet=True)

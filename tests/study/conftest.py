@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.run import run_training
+from softmax_rnn.experiment.training import run_training
 
 from .tiny import SETTINGS
 

@@ -10,7 +10,7 @@ import torch
 from softmax_rnn.data.rows import IGNORED
 from softmax_rnn.train import evaluation
 from softmax_rnn.train.evaluation import BINS, evaluate
-from softmax_rnn.train.feed import Share
+from softmax_rnn.train.processes import Share
 
 VOCAB = 11
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.train.schedule import factor
+from softmax_rnn.train.optimizer import factor
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.validation import checked
 

@@ -1,4 +1,4 @@
-"""Signals, errors of the disk, trackers' places, the meter, the words in the terminal."""
+"""Signals, errors of the disk, trackers' places, the words in the terminal."""
 
 import errno
 import os
@@ -11,24 +11,24 @@ from safetensors import SafetensorError
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.train import progress, trackers
-from softmax_rnn.train.disk import DiskError, disk_errors
-from softmax_rnn.train.meter import Meter
+from softmax_rnn.train.folder import DiskError, disk_errors
 from softmax_rnn.train.progress import TrainProgress
-from softmax_rnn.train.signals import StopWish
+from softmax_rnn.train.settings import TrainSettings
+from softmax_rnn.train.signals import StopSignal
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_is_a_wish_and_handlers_come_back(number):
     before = signal.getsignal(number)
-    with StopWish() as wish:
-        assert wish.name is None
+    with StopSignal() as stop:
+        assert stop.name is None
         os.kill(os.getpid(), number)
-        assert wish.name == number.name
+        assert stop.name == number.name
     assert signal.getsignal(number) is before
 
 
 def test_a_second_ctrl_c_interrupts():
-    with pytest.raises(KeyboardInterrupt), StopWish():
+    with pytest.raises(KeyboardInterrupt), StopSignal():
         os.kill(os.getpid(), signal.SIGINT)
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -53,22 +53,10 @@ def test_a_tracker_that_is_not_installed_is_named_with_its_command(monkeypatch):
 def test_what_a_user_has_set_for_trackers_stays(monkeypatch):
     monkeypatch.setenv("WANDB_DIR", "mine")
     monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
-    with trackers.tracker_places(Path("run")):
-        assert os.environ["WANDB_DIR"] == "mine"
-        assert os.environ["TENSORBOARD_LOGGING_DIR"] == str(Path("run/tensorboard"))
-    assert "TENSORBOARD_LOGGING_DIR" not in os.environ
-
-
-def test_the_meter_continues_from_its_state():
-    meter, other = Meter(), Meter()
-    meter.begin_step(5)
-    meter.begin_step(6)
-    meter.leave_out()
-    other.load_state_dict(meter.state_dict())
-    assert (other.tokens, other.skipped) == (11, 1)
-    assert other.mean_of_kept(2.0) == 4.0
-    other.end_window()
-    assert other.mean_of_kept(2.0) == 2.0
+    settings = TrainSettings(trackers=("tensorboard", "wandb"))
+    tensorboard, wandb = trackers.trackers_of(settings, Path("run"), "one")
+    assert wandb.init_kwargs["dir"] == "mine"
+    assert tensorboard.logging_dir_param == str(Path("run/tensorboard"))
 
 
 VALUES = {"step": 3, "loss": 1.23456, "tokens_per_second": 12345.6}
@@ -82,6 +70,20 @@ def test_plain_lines_where_there_is_no_terminal(monkeypatch, capsys):
         shown.measured({"step": 3, "test_loss": 2.0, "test_accuracy": None})
     said = capsys.readouterr().err.splitlines()
     assert said == ["softmax 3/10 loss 1.2346, 12,346 tokens/s", "softmax 3/10 test loss 2.0000"]
+
+
+def test_plain_lines_say_the_time_left(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "ERR", Console(stderr=True, force_terminal=False, width=200))
+    now = iter([100.0, 140.0, 180.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
+    with TrainProgress("softmax", 100) as shown:
+        for step in (0, 10, 20):
+            shown.measured({"step": step, "loss": 1.0})
+    assert capsys.readouterr().err.splitlines() == [
+        "softmax 0/100 loss 1.0000",
+        "softmax 10/100 loss 1.0000, 6 min left",
+        "softmax 20/100 loss 1.0000, 5 min left",
+    ]
 
 
 def test_a_bar_with_loss_and_speed_in_a_terminal(monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""What training costs beside the network: the engine's loop against a bare one, tokenising, and the start of a run."""
+"""What training costs beside the network: the training loop against a bare one, tokenising, and the start of a run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-from transformers import TrainerCallback
 
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Times
@@ -21,16 +18,17 @@ from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.documents import open_texts
 from softmax_rnn.data.text import load_text
 from softmax_rnn.experiment.config import RunConfig, resolve
-from softmax_rnn.experiment.material import Material, load_material
 from softmax_rnn.experiment.network import build_network
-from softmax_rnn.train.arguments import adamw, learning_rates
-from softmax_rnn.train.engine import Engine
-from softmax_rnn.train.feed import Feed, Share
+from softmax_rnn.experiment.run_data import RunData, load_run_data
+from softmax_rnn.train.batches import Batches
+from softmax_rnn.train.evaluation import counted, loss_sum
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.job import Job
-from softmax_rnn.train.loss import counted, loss_sum
+from softmax_rnn.train.loop import TrainingLoop
+from softmax_rnn.train.optimizer import adamw, set_learning_rate
+from softmax_rnn.train.processes import Share
 from softmax_rnn.train.progress import TrainProgress
-from softmax_rnn.train.signals import StopWish
+from softmax_rnn.train.signals import StopSignal
 
 CORPUS = "stdlib"
 """The embedded corpus that is on every machine."""
@@ -38,14 +36,15 @@ _FIRST = 2
 """Steps in front that do not count."""
 
 
-class Clock(TrainerCallback):
-    """Notes when each step is done."""
+class Clock(TrainProgress):
+    """Notes when each step is done; what is logged after it belongs to the next."""
 
     def __init__(self) -> None:
+        super().__init__("bench", 0, quiet=True)
         self.ticks: list[float] = []
 
-    def on_step_end(self, *given: Any, **named: Any) -> None:
-        """A step is done; what Trainer logs after it belongs to the next."""
+    def at(self, step: int) -> None:
+        """A step is done."""
         self.ticks.append(time.perf_counter())
 
     @property
@@ -54,54 +53,50 @@ class Clock(TrainerCallback):
         return self.ticks[-1] - self.ticks[_FIRST - 1]
 
 
-def engine_seconds(config: RunConfig, material: Material) -> float:
-    """The time of the run's steps in the engine, with its order of data, its checks and its records."""
-    network = build_network(config, material.vocab_size)
+def loop_seconds(config: RunConfig, data: RunData) -> float:
+    """The time of the run's steps in the training loop, with its order of data, its checks and its records."""
+    network, clock = build_network(config, data.vocab_size), Clock()
     with tempfile.TemporaryDirectory() as name:
         folder = RunFolder(Path(name))
-        job = Job("bench", network, material.train, [material.test[0]], config, folder)
-        engine = Engine(job, TrainProgress("bench", config.steps, quiet=True), StopWish())
-        clock = Clock()
-        engine.add_callback(clock)
-        engine.train()
+        job = Job("bench", network, data.train, [data.test[0]], config, folder)
+        TrainingLoop(job, clock, StopSignal()).run()
     return clock.seconds
 
 
-def bare_seconds(config: RunConfig, material: Material) -> float:
+def bare_seconds(config: RunConfig, data: RunData) -> float:
     """The same steps in a loop as one would type it, with batches that lie ready."""
-    network = build_network(config, material.vocab_size).train()
+    network = build_network(config, data.vocab_size).train()
     optimizer = adamw(network, config)
-    schedule = learning_rates(optimizer, config)
-    feed = iter(Feed(material.train, config, Share(), first_step=0))
-    batches = [next(feed) for _ in range(config.steps)]
+    source = Batches(data.train, config, Share())
+    batches = [part for step in range(config.steps) for part in source.of_step(step)]
     clock = Clock()
-    for batch in batches:
+    for step, batch in enumerate(batches):
         targets = batch.pop("targets")
         loss = loss_sum(network(**batch).logits, targets) / counted(targets)
         loss.backward()
+        set_learning_rate(optimizer, config, step)
         optimizer.step()
-        schedule.step()
         optimizer.zero_grad()
-        clock.on_step_end()
+        clock.at(step)
     return clock.seconds
 
 
 def _loop(steps: int, rounds: int) -> Task:
     def work(results: Results) -> None:
         config = resolve({"size": "nano", "steps": steps + _FIRST, "data": {"source": CORPUS, "max_documents": 200}})
-        material = load_material(config)
-        times = Times({"engine": [], "bare": []})
+        data = load_run_data(config)
+        times = Times({"loop": [], "bare": []})
         for turn in range(rounds + 1):
-            for name, measure in (("engine", engine_seconds), ("bare", bare_seconds)):
-                seconds = measure(config, material)
+            for name, measure in (("loop", loop_seconds), ("bare", bare_seconds)):
+                seconds = measure(config, data)
                 if turn:
                     times.seconds[name].append(seconds)
         text = (
-            f"nano, {config.batch_size} × {config.context} tokens: the engine's loop, in units of a bare PyTorch loop"
+            f"nano, {config.batch_size} × {config.context} tokens: the training loop, in units of a bare PyTorch loop"
         )
-        results.claims.append(Claim(text, times.ratio("engine", "bare"), 1.1))
-        speed = steps * config.batch_size * config.context / times.of("engine")
-        results.claims.append(Claim("nano: tokens a second in the engine's loop", speed, None))
+        results.claims.append(Claim(text, times.ratio("loop", "bare"), 1.1))
+        speed = steps * config.batch_size * config.context / times.of("loop")
+        results.claims.append(Claim("nano: tokens per second in the training loop", speed, None))
 
     return Task(f"the training loop, {steps} steps", work)
 
@@ -119,7 +114,7 @@ def _tokenising(tokenizer: str, documents: int | None) -> Task:
             start = time.perf_counter()
             load_text(config, context=256, seed=0)
             seconds = time.perf_counter() - start
-        text = f"{tokenizer}: tokenising {size / 1e6:.1f} MB of {CORPUS} with {config.workers} workers, MB a second"
+        text = f"{tokenizer}: tokenising {size / 1e6:.1f} MB of {CORPUS} with {config.workers} workers, MB per second"
         results.claims.append(Claim(text, size / 1e6 / seconds, 1.0, at_most=False))
 
     return Task(f"tokenising: {tokenizer}", work)
@@ -159,7 +154,7 @@ def _start(rounds: int) -> Task:
             # The first one tokenises.
             seconds = [seconds_to_first_step(texts, Path(name) / str(turn)) for turn in range(rounds + 1)][1:]
         text = "warm start: seconds from the start of the process to the end of the first step"
-        results.claims.append(Claim(text, median(seconds), 15.0))
+        results.claims.append(Claim(text, median(seconds), 6.0))
 
     return Task("warm start", work)
 

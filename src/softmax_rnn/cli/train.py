@@ -106,7 +106,7 @@ def put_text(settings: dict[str, Any], text: str) -> None:
 
 
 def _dry_run(config: Any, as_json: bool) -> None:
-    from softmax_rnn.experiment.plan import plan_run
+    from softmax_rnn.experiment.run_plan import plan_run
     from softmax_rnn.report.terminal import print_plan
     from softmax_rnn.train.processes import this_share
 
@@ -121,7 +121,7 @@ def _dry_run(config: Any, as_json: bool) -> None:
 
 
 def _train(config: Any, output: Path, as_json: bool) -> None:
-    from softmax_rnn.experiment.run import run_training
+    from softmax_rnn.experiment.training import run_training
     from softmax_rnn.report.terminal import print_run
     from softmax_rnn.train.processes import this_share
 

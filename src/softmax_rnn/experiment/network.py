@@ -65,7 +65,9 @@ def build_network(config: RunConfig, vocab_size: int) -> SoftmaxRNNForCausalLM:
     """The model with the weights of the run's seed."""
     shape = model_config(config, vocab_size)
     torch.manual_seed(config.seed)
-    return SoftmaxRNNForCausalLM(shape)
+    network = SoftmaxRNNForCausalLM(shape)
+    network.config.use_cache = False
+    return network
 
 
 def save_network(

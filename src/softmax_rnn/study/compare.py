@@ -19,7 +19,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import differences, read_config, resolve
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.train.folder import RunFolder
-from softmax_rnn.train.run import summary
+from softmax_rnn.train.job import summary
 from softmax_rnn.validation import read_json
 
 METRICS = ("step", "test_loss", "train_loss", "test_accuracy", "tokens_per_second", "memory_bytes", "parameters")

@@ -33,10 +33,10 @@ def trained_terms(runs: Sequence[PlannedRun], variant: str, output: Path) -> dic
 
 def _measure(run: PlannedRun) -> dict[str, Any]:
     from softmax_rnn.analysis.terms import terms_record
-    from softmax_rnn.experiment.material import load_material
+    from softmax_rnn.experiment.run_data import load_run_data
     from softmax_rnn.model.loading import load_model
 
-    rows = load_material(run.config).test
+    rows = load_run_data(run.config).test
     count = min(len(rows), -(-TOKENS // run.config.context))
     ids = np.concatenate([rows[i]["input_ids"] for i in range(count)])[:TOKENS]
     model = load_model(run.folder / "final")

@@ -19,7 +19,7 @@ from typing import Any
 def work(order: dict[str, Any]) -> dict[str, Any]:
     """Train one run; what goes wrong is an answer, not an end."""
     from softmax_rnn.experiment.config import resolve
-    from softmax_rnn.experiment.run import run_training
+    from softmax_rnn.experiment.training import run_training
     from softmax_rnn.machine import forget_peak
 
     forget_peak()

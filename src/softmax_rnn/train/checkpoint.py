@@ -6,8 +6,8 @@ message, and the one before it is taken.
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
 >>> _ = write_checkpoint(folder, 4, {"note.json": lambda path: path.write_text("{}")})
->>> found = latest_checkpoint(folder)
->>> found.step, found.path.name
+>>> latest = latest_checkpoint(folder)
+>>> latest.step, latest.path.name
 (4, 'step-000000004')
 """
 
@@ -22,7 +22,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from softmax_rnn.errors import InputError
+
 MANIFEST = "manifest.json"
+FORMAT = 2
+"""The version of what a checkpoint holds; others are refused."""
 _PREFIX = "step-"
 # A dot, the name, the process, the ending: how files and folders are called while they are written.
 _TEMPORARY = re.compile(r"\..+\.\d+(\.\w+)?")
@@ -50,7 +54,9 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep:
             write(temporary / name)
             _to_disk(temporary / name)
             manifest[name] = {"bytes": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
-        (temporary / MANIFEST).write_text(json.dumps({"step": step, "files": manifest}, indent=1), encoding="utf-8")
+        (temporary / MANIFEST).write_text(
+            json.dumps({"format": FORMAT, "step": step, "files": manifest}, indent=1), encoding="utf-8"
+        )
         _to_disk(temporary / MANIFEST)
         _to_disk(temporary)
         # What stands there already was found damaged, or this step would not have been done again.
@@ -69,9 +75,19 @@ def latest_checkpoint(folder: Path, report: Callable[[str], None] = lambda messa
     for path in _candidates(folder):
         problem = damage(path)
         if problem is None:
+            _check_format(path)
             return Checkpoint(int(path.name.removeprefix(_PREFIX)), path)
         report(f"checkpoint {path} is damaged ({problem}) and is skipped")
     return None
+
+
+def _check_format(path: Path) -> None:
+    found = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("format", 1)
+    if found != FORMAT:
+        raise InputError(
+            f"output: the checkpoint {path} was written by another version of softmax-rnn"
+            f" (format {found}, expected {FORMAT}); finish the run with that version or take another folder"
+        )
 
 
 def remove_leftovers(folder: Path) -> None:

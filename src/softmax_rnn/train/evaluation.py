@@ -1,5 +1,6 @@
-"""How well a network predicts a table of rows: every counted target once, spread over the processes.
+"""The loss of rows, and how well a network predicts a table of them: every counted target once.
 
+    loss(i, t) = − log softmax(logits[i, t])[targets[i, t]],    0 where the target is not counted
     loss = Σ losses / Σ counted targets        perplexity = exp(loss)        and the same for each position t of a row
 
 >>> from types import SimpleNamespace
@@ -18,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from softmax_rnn.data.rows import IGNORED, Row, Rows, collate
-from softmax_rnn.train.feed import Share
-from softmax_rnn.train.loss import token_losses
-from softmax_rnn.train.processes import together_sum
+from softmax_rnn.train.processes import Share, together_sum
 
 BINS = 64
 """The loss by position is given for at most so many equal parts of a row."""
@@ -41,6 +42,31 @@ class Evaluation:
     """The mean loss of each of up to `BINS` equal parts of the row; None where nothing is counted."""
 
 
+def token_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """The loss at every position, in float32, or in float64 where the logits are.
+
+    >>> losses = token_losses(torch.zeros(1, 2, 4), torch.tensor([[3, IGNORED]]))
+    >>> losses.exp().round(decimals=3).tolist()                         # 4 tokens alike; the second is not counted
+    [[4.0, 1.0]]
+    """
+    return _cross_entropy(logits, targets, "none").view(targets.shape)
+
+
+def loss_sum(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    """The losses of all counted targets, added."""
+    return _cross_entropy(logits, targets, "sum")
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor, reduction: str) -> Tensor:
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction=reduction)
+
+
+def counted(targets: Int[Tensor, "B T"]) -> Int[Tensor, ""]:
+    """How many targets count."""
+    return (targets != IGNORED).sum()
+
+
 def evaluate(
     network: Callable[..., Any],
     rows: Rows | Sequence[Row],
@@ -49,7 +75,10 @@ def evaluate(
     share: Share | None = None,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
-    """The network (input tensors → an object with ``logits``) on all rows; all processes get the same answer."""
+    """The network (input tensors → an object with ``logits``) on all rows; all processes get the same answer.
+
+    Rows have one length. With a ``batch_size`` of 1, later rows may be shorter than the first.
+    """
     length = len(rows[0]["targets"])
     # Per position: losses, counted targets, right guesses.
     sums = torch.zeros(3, length, dtype=torch.float64)
@@ -58,7 +87,8 @@ def evaluate(
         network.eval()
     with torch.no_grad():
         for batch in _batches(rows, batch_size, share or Share()):
-            sums += _sums(network, {name: x.to(device) for name, x in batch.items()})
+            part = _sums(network, {name: x.to(device) for name, x in batch.items()})
+            sums[:, : part.shape[1]] += part
     if isinstance(network, nn.Module):
         network.train(training)
     return _evaluation(together_sum(sums.to(device) if str(device) != "cpu" else sums).cpu())

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -29,13 +30,39 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.errors import InputError
+from safetensors import SafetensorError
+
+from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import finite, write_json, write_whole
 from softmax_rnn.machine import describe
 from softmax_rnn.train.checkpoint import remove_leftovers
 from softmax_rnn.validation import read_json
 
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 _PACKAGES = ("transformers", "accelerate", "datasets", "tokenizers", "safetensors", "numpy")
+
+
+class DiskError(RunError):
+    """Something could not be written; what was written before is untouched."""
+
+
+@contextmanager
+def disk_errors(what: str) -> Iterator[None]:
+    """Inside, errors of the disk become a `DiskError` that names ``what``; all others pass.
+
+    >>> with disk_errors("the report"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    softmax_rnn.train.folder.DiskError: the report could not be written: No space left on device
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK:
+            raise
+        raise DiskError(f"{what} could not be written: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise DiskError(f"{what} could not be written: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -91,13 +118,13 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """All whole lines; a run that was killed may have left half a one."""
         path = self.path / "metrics.jsonl"
-        found = []
+        lines = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             try:
-                found.append(json.loads(line))
+                lines.append(json.loads(line))
             except ValueError:
                 break
-        return found
+        return lines
 
     def forget_after(self, step: int) -> None:
         """Drop what was measured after a step: it will be measured again."""

@@ -1,7 +1,8 @@
-"""A run in the terminal: a bar with loss, speed and time to go; plain lines where there is no terminal."""
+"""A run in the terminal: a bar with loss, speed and time left; plain lines where there is no terminal."""
 
 from __future__ import annotations
 
+import time
 from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -16,6 +17,7 @@ class TrainProgress:
         self._title, self._steps, self._quiet = title, steps, quiet
         self._said = ""
         self._bar: Progress | None = None
+        self._first: tuple[int, float] | None = None
 
     def __enter__(self) -> Self:
         if not self._quiet and ERR.is_terminal:
@@ -49,9 +51,31 @@ class TrainProgress:
         if self._bar is not None:
             self._bar.update(self._task, completed=values["step"], said=self._said)
         elif not self._quiet:
-            self.say(f"{self._title} {values['step']}/{self._steps} {self._said}")
+            self.say(f"{self._title} {values['step']}/{self._steps} {self._said}{self._time_left(values['step'])}")
+
+    def _time_left(self, step: int) -> str:
+        """At the speed since the first measurement of this process."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = (step, now)
+        began, start = self._first
+        if step == began or step >= self._steps:
+            return ""
+        return f", {duration((now - start) / (step - began) * (self._steps - step))} left"
 
     def say(self, message: str, *, always: bool = False) -> None:
         """A line of its own; ``always``: also where all else is quiet."""
         if always or not self._quiet:
             ERR.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time for people.
+
+    >>> duration(3), duration(400), duration(8000)
+    ('3 s', '7 min', '2 h 13 min')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

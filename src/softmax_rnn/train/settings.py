@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 from softmax_rnn.errors import InputError
 
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+# So that no product of them leaves the range of float32.
+Rate = Annotated[float, Field(gt=0, le=1e20)]
 
 
 class TrainSettings(BaseModel):
@@ -26,23 +28,23 @@ class TrainSettings(BaseModel):
     batch_size: PositiveInt = 16
     """Rows of a step, over all processes and accumulated parts."""
     accumulate: PositiveInt = 1
-    """The share of a process is computed in so many parts, one after the other."""
-    seed: NonNegative = 0
+    """A process computes its share of a step in this many parts, one after the other."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Of the weights and of the order of the data."""
 
-    learning_rate: PositiveFloat = 2e-3
+    learning_rate: Rate = 2e-3
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """How the learning rate falls after the warm-up."""
     warmup_steps: NonNegative = 40
     decay_steps: PositiveInt | None = None
     """The step at which the learning rate reaches 0; None: the last one."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: Annotated[float, Field(ge=0, le=1e8)] = 0.01
     decay_all: bool = False
     """Weight decay also on biases and gains (tensors of one dimension)."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
-    epsilon: PositiveFloat = 1e-8
-    clip: PositiveFloat | None = None
+    epsilon: Rate = 1e-8
+    clip: Rate | None = None
     """Largest norm of the gradient; None: no clipping."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: weights stay in float32, the computation runs under autocast."""
@@ -51,7 +53,7 @@ class TrainSettings(BaseModel):
     eval_every: PositiveInt | None = None
     """Steps between evaluations; None: only at the start and at the end."""
     eval_batch_size: PositiveInt | None = None
-    """Rows at once when evaluating, a process; None: as in training, or more where rows are short."""
+    """Rows evaluated at once, per process; None: as in training, or more where rows are short."""
     checkpoint_every: PositiveInt = 100
     keep_checkpoints: Annotated[int, Field(ge=2)] = 2
     nonfinite: Literal["stop", "skip"] = "stop"
@@ -64,7 +66,7 @@ class TrainSettings(BaseModel):
     device: Literal["auto", "cpu"] = "auto"
     """auto: GPUs where there are any."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    """Also report to these, through transformers' own integrations."""
+    """Also report to these, through accelerate."""
 
     @model_validator(mode="after")
     def _decay_follows_warmup(self) -> Self:

@@ -1,18 +1,19 @@
-"""Trackers beside our own records: transformers' integrations, told where to write.
+"""Trackers beside the run's records, through accelerate.
 
-TensorBoard and Weights & Biases write below the folder of the run, unless their own environment variables say
-otherwise. ``WANDB_MODE=offline`` keeps Weights & Biases off the network. Trackio has one place for all runs.
+TensorBoard and Weights & Biases write below the folder of the run, unless their environment variables say otherwise.
+``WANDB_MODE=offline`` keeps Weights & Biases off the network. Trackio has one place for all runs.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from softmax_rnn.errors import InputError
+from softmax_rnn.train.settings import TrainSettings
 
 PROJECT = "softmax-rnn"
 """The name under which trackers gather our runs."""
@@ -30,23 +31,23 @@ def check_trackers(names: Iterable[str]) -> None:
             raise InputError(f"trackers: {name} is not installed; pip install {name}")
 
 
-@contextmanager
-def tracker_places(folder: Path) -> Iterator[None]:
-    """Inside, trackers that ask the environment find the folder of the run; what a user has set stays.
+def trackers_of(settings: TrainSettings, folder: Path, name: str) -> list[Any]:
+    """accelerate's trackers for a run; they start with ``init_trackers``."""
+    from accelerate import tracking
 
-    >>> with tracker_places(Path("runs/one")):
-    ...     os.environ["TENSORBOARD_LOGGING_DIR"]
-    'runs/one/tensorboard'
-    """
-    wanted = {
-        "TENSORBOARD_LOGGING_DIR": str(folder / "tensorboard"),
-        "WANDB_DIR": str(folder),
-        "WANDB_PROJECT": PROJECT,
-    }
-    missing = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(missing)
-    try:
-        yield
-    finally:
-        for name in missing:
-            os.environ.pop(name, None)
+    facts = settings.model_dump(mode="json")
+
+    def tensorboard() -> Any:
+        place = os.environ.get("TENSORBOARD_LOGGING_DIR", str(folder / "tensorboard"))
+        return tracking.TensorBoardTracker("", logging_dir=place)
+
+    def wandb() -> Any:
+        project = os.environ.get("WANDB_PROJECT", PROJECT)
+        place = os.environ.get("WANDB_DIR", str(folder))
+        return tracking.WandBTracker(project, name=name, dir=place, config=facts)
+
+    def trackio() -> Any:
+        return tracking.TrackioTracker(PROJECT, name=name, config=facts, embed=False)
+
+    makers = {"tensorboard": tensorboard, "wandb": wandb, "trackio": trackio}
+    return [makers[tracker]() for tracker in settings.trackers]

@@ -1,4 +1,4 @@
-"""The engine with a network that is no attention at all, against a loop as one would type it."""
+"""The training loop with a network that has no attention at all, against a loop as one would type it."""
 
 import json
 import math
@@ -10,12 +10,11 @@ import torch
 from torch import nn
 
 from softmax_rnn.data.rows import IGNORED
+from softmax_rnn.train.batches import Order
 from softmax_rnn.train.folder import RunFolder
-from softmax_rnn.train.guard import NonFiniteError, batch_hash
-from softmax_rnn.train.job import Job
-from softmax_rnn.train.order import Order
-from softmax_rnn.train.run import run_job
-from softmax_rnn.train.schedule import factor
+from softmax_rnn.train.job import Job, run_job
+from softmax_rnn.train.nonfinite import NonFiniteError, batch_hash
+from softmax_rnn.train.optimizer import factor
 from softmax_rnn.train.settings import TrainSettings
 
 VOCAB, LENGTH = 13, 6
@@ -73,7 +72,7 @@ def plain(tmp_path_factory):
 
 
 def literal():
-    """The same steps without an engine: weights at the end, and the loss and the norm of every step."""
+    """The same steps, typed out: weights at the end, and the loss and the norm of every step."""
     settings = TrainSettings(**SETTINGS)
     network, order = Bigram(), Order(len(TRAIN), settings.seed)
     matrices = [weight for weight in network.parameters() if weight.ndim > 1]
@@ -98,7 +97,7 @@ def literal():
     return network.state_dict(), losses, norms
 
 
-def test_the_engine_is_the_literal_loop(plain):
+def test_the_loop_is_the_literal_loop(plain):
     outcome, weights, metrics = plain
     expected, losses, norms = literal()
     assert outcome.step == 9

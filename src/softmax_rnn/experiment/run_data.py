@@ -1,4 +1,4 @@
-"""The data of a run: a text or a synthetic task, behind one face."""
+"""The data of a run: a text or a synthetic task, in one form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Material:
+class RunData:
     """Rows to train on and rows to test on, how many tokens there are, and what a record says of them."""
 
     train: Rows | RowStream
@@ -25,15 +25,15 @@ class Material:
     facts: dict[str, Any]
 
 
-def load_material(config: RunConfig) -> Material:
+def load_run_data(config: RunConfig) -> RunData:
     """The data. Every process may call: what is kept on disk is prepared by one of them while the others wait."""
     if isinstance(config.data, Task):
         # Any: pyright does not take a cached property for a property.
         train: Any = config.data.rows("train", config.seed)
         test: Any = config.data.rows("test", config.seed)
         facts = {"train": train.facts(), "test": test.facts()}
-        return Material(train, test, config.data.vocab_size, None, facts)
+        return RunData(train, test, config.data.vocab_size, None, facts)
     from softmax_rnn.data.text import load_text
 
     text = load_text(config.data, context=config.context, seed=config.seed)
-    return Material(text.train, text.test, text.vocab_size, text.tokenizer, text.facts)
+    return RunData(text.train, text.test, text.vocab_size, text.tokenizer, text.facts)

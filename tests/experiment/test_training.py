@@ -11,9 +11,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from softmax_rnn.data.rows import IGNORED
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import read_config, resolve
-from softmax_rnn.experiment.material import load_material
-from softmax_rnn.experiment.run import run_training
-from softmax_rnn.train.guard import NonFiniteError
+from softmax_rnn.experiment.run_data import load_run_data
+from softmax_rnn.experiment.training import run_training
+from softmax_rnn.train.nonfinite import NonFiniteError
 
 
 def test_the_folder_holds_the_run(references):
@@ -50,7 +50,7 @@ def test_the_final_model_comes_with_its_tokenizer(references):
 def test_the_test_loss_is_that_of_the_final_model_over_the_whole_test_side(references, kind):
     reference = references(kind)
     model = AutoModelForCausalLM.from_pretrained(reference.folder / "final")
-    rows = load_material(resolve(reference.settings)).test
+    rows = load_run_data(resolve(reference.settings)).test
     total, count, by_position = 0.0, 0, {}
     for number in range(len(rows)):
         row = {name: torch.from_numpy(values)[None] for name, values in rows[number].items()}
@@ -120,7 +120,7 @@ def test_data_that_has_changed_is_refused(tmp_path):
 
 
 def test_a_diverging_run_names_the_suspicious_part(tmp_path):
-    config = resolve({**SETTINGS, "variant": "softmax_gate", "learning_rate": 1e30, "warmup_steps": 0, "clip": None})
+    config = resolve({**SETTINGS, "variant": "softmax_gate", "learning_rate": 1e20, "warmup_steps": 0, "clip": None})
     with pytest.raises(NonFiniteError) as caught:
         run_training(config, tmp_path, quiet=True)
     said = str(caught.value)

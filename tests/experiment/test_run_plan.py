@@ -6,7 +6,7 @@ from tests.experiment.small import SETTINGS, TASK, write_config
 
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.network import build_network, state_bytes
-from softmax_rnn.experiment.plan import plan_run
+from softmax_rnn.experiment.run_plan import plan_run
 from softmax_rnn.train.folder import RunFolder
 
 

@@ -2,7 +2,7 @@
 
 The memory is an estimate for training in float32:
 
-    16 bytes a weight                weights, gradients and AdamW's two moments
+    16 bytes per weight               weights, gradients and AdamW's two moments
     20 hidden + 4 MLP vectors        of each position and layer, kept for the backward pass
     4 vectors of the vocabulary      of each position: logits, their gradient, and what the loss makes of them
     0.55 GB                          Python and its libraries, where the device is the CPU
@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from softmax_rnn.experiment.config import RunConfig
-from softmax_rnn.experiment.material import load_material
 from softmax_rnn.experiment.network import model_config, state_bytes
+from softmax_rnn.experiment.run_data import load_run_data
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM
-from softmax_rnn.train.arguments import on_cpu
+from softmax_rnn.train.processes import on_cpu
 
 WEIGHT_BYTES = 16
 LIBRARY_BYTES = 550_000_000
@@ -59,15 +59,15 @@ class RunPlan:
 def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
     """The plan; loads (and where needed tokenises) the data, and builds the model without memory for its weights."""
     rows = config.rows_of_process(processes)
-    material = load_material(config)
-    shape = model_config(config, material.vocab_size)
+    data = load_run_data(config)
+    shape = model_config(config, data.vocab_size)
     with torch.device("meta"):
         parameters = sum(weight.numel() for weight in SoftmaxRNNForCausalLM(shape).parameters())
-    length = len(material.train) if isinstance(material.train, Sized) else None
+    length = len(data.train) if isinstance(data.train, Sized) else None
     seen = config.steps * config.batch_size
     return RunPlan(
         parameters=parameters,
-        vocab_size=material.vocab_size,
+        vocab_size=data.vocab_size,
         steps=config.steps,
         batch_size=config.batch_size,
         context=config.context,
@@ -76,7 +76,7 @@ def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
         passes=seen / length if length else None,
         memory_bytes=memory_estimate(config, shape, parameters, rows, processes),
         state_bytes=state_bytes(shape, config.context),
-        data=material.facts,
+        data=data.facts,
     )
 
 

@@ -16,13 +16,12 @@ from typing import Any
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
-from softmax_rnn.experiment.material import Material, load_material
 from softmax_rnn.experiment.network import build_network, save_network, suspicion
+from softmax_rnn.experiment.run_data import RunData, load_run_data
 from softmax_rnn.train.checkpoint import Writer
 from softmax_rnn.train.folder import RunFolder
-from softmax_rnn.train.job import Job
-from softmax_rnn.train.processes import this_share
-from softmax_rnn.train.run import Outcome, process_group, run_job
+from softmax_rnn.train.job import Job, Outcome, run_job
+from softmax_rnn.train.processes import process_group, this_share
 from softmax_rnn.train.trackers import check_trackers
 from softmax_rnn.validation import check_output, read_json
 
@@ -37,38 +36,38 @@ def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) 
     if finished is not None:
         return Outcome(folder.path, finished["step"], None, finished)
     # Before the processes are joined: none then waits for an answer while another prepares the data.
-    material = load_material(config)
-    check_data(material.facts, folder)
+    data = load_run_data(config)
+    check_data(data.facts, folder)
     with process_group(config):
-        return _run(config, material, folder, quiet)
+        return _run(config, data, folder, quiet)
 
 
-def _run(config: RunConfig, material: Material, folder: RunFolder, quiet: bool) -> Outcome:
-    network = build_network(config, material.vocab_size)
+def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Outcome:
+    network = build_network(config, data.vocab_size)
     facts = {
         "config_hash": config.content_hash(),
         "variant": config.variant,
         "size": config.size,
         "seed": config.seed,
         "parameters": sum(weight.numel() for weight in network.parameters()),
-        "data": material.facts,
+        "data": data.facts,
     }
     job = Job(
         name=f"{config.variant} {config.size}",
         network=network,
-        train=material.train,
-        test=material.test,
+        train=data.train,
+        test=data.test,
         settings=config,
         folder=folder,
         diagnose=suspicion,
     )
     records: dict[str, Writer] = {
         folder.config.name: lambda path: path.write_text(config.to_yaml(), encoding="utf-8"),
-        folder.data.name: lambda path: path.write_text(json.dumps(material.facts, indent=2), encoding="utf-8"),
+        folder.data.name: lambda path: path.write_text(json.dumps(data.facts, indent=2), encoding="utf-8"),
     }
     return run_job(
         job,
-        lambda weights, path: save_network(network, weights, material.tokenizer, path),
+        lambda weights, path: save_network(network, weights, data.tokenizer, path),
         records=records,
         facts=facts,
         quiet=quiet,

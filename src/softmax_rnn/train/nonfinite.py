@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from softmax_rnn.errors import RunError
+from softmax_rnn.train.batches import Batch
 
-Batch = dict[str, Tensor]
 Diagnosis = Callable[[nn.Module, str | None], str]
 """From the network and the name of the first module with a bad output, a sentence about the likely cause."""
 
@@ -34,6 +34,9 @@ def batch_hash(parts: Sequence[Batch]) -> str:
 
 def first_bad_module(network: nn.Module, parts: Sequence[Batch]) -> str | None:
     """The first module, in the order of computation, whose output is not finite; None when all are.
+
+    Attention may carry a NaN of one position to all others, earlier ones too. That does not move the first module: what
+    made the NaN has computed before.
 
     >>> class Network(nn.Module):
     ...     def __init__(self):
