@@ -10,4 +10,4 @@ from softmax_rnn.attention.forms import chunked
 @pytest.fixture
 def many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 4 positions: nearly all keys are seen through the state."""
-    monkeypatch.setattr(chunked._Setting, "chunk", property(lambda setting: min(4, setting.time)))
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 4)

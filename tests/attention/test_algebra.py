@@ -17,7 +17,6 @@ from softmax_rnn.attention.algebra import (
     fixed_state_score,
     is_positive_row_factor,
     n_features,
-    needs_wide_state,
     same_function,
     same_names,
     simplify,
@@ -154,5 +153,5 @@ def test_sizes_of_states():
     assert state_numbers(VARIANTS["softmax"], 64, 64) is None
     assert fixed_state_score(VARIANTS["taylor_4"], 16) == taylor_score(4)
     assert fixed_state_score(VARIANTS["taylor_4"], 64) is None
-    assert needs_wide_state(power_score(2))
-    assert not needs_wide_state(taylor_score(2))
+    assert power_score(2).needs_wide_state
+    assert not taylor_score(2).needs_wide_state

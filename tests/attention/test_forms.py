@@ -23,10 +23,13 @@ from attention.cases import (
     truth,
 )
 from attention.compare import DTYPES, assert_same, run
+from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.forms import blocks, chunked
+from softmax_rnn.attention.forms import blockwise, chunked
+from softmax_rnn.attention.kernels.blocks import Walk
 from softmax_rnn.attention.plan import FORMS
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
@@ -89,9 +92,9 @@ def test_refused_form_raises_with_its_reason(name, form):
 @pytest.fixture
 def tiny_blocks(monkeypatch):
     """Blocks and chunks of 4 positions and one head at a time: 19 positions cross every kind of border."""
-    monkeypatch.setattr(blocks, "BLOCK", {"cpu": 4})
-    monkeypatch.setattr(blocks, "GROUP_NUMBERS", {"cpu": 1})
-    monkeypatch.setattr(chunked._Setting, "chunk", property(lambda setting: min(4, setting.time)))
+    monkeypatch.setattr(blockwise, "BLOCK", {"cpu": 4})
+    monkeypatch.setattr(blockwise, "GROUP_NUMBERS", {"cpu": 1})
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 4)
     monkeypatch.setattr(chunked, "CHUNK_NUMBERS", 1)
 
 
@@ -106,7 +109,7 @@ def test_many_blocks_equal_the_literal_truth(name, mask, form, dtype):
 
 @pytest.mark.usefixtures("tiny_blocks")
 def test_tiny_blocks_are_many():
-    walk = blocks.Walk(2, 2, 1, T, T, blocks.Visibility(), torch.device("cpu"))
+    walk = Walk(2, 2, 1, T, T, Visibility(), torch.device("cpu"))
     assert len(walk.groups()) == 4
     assert len(list(walk.key_blocks(walk.groups()[0], slice(T - 1, T)))) == 5
 
@@ -119,8 +122,8 @@ def test_heads_in_groups_of_any_size(monkeypatch, name, mask, at_once):
     form = "chunked" if spec.polynomial else "blockwise"
     shared = H if {"input_gate", "forget_gate"} & set(spec.tensors) else 2
     per_head = T * T * H // shared  # blockwise: weights of a key head; chunked: features · chunk · group
-    monkeypatch.setattr(blocks, "GROUP_NUMBERS", {"cpu": at_once * per_head})
-    features = chunked.SymmetricFeatures(spec.polynomial, 8).count if spec.polynomial else 1
+    monkeypatch.setattr(blockwise, "GROUP_NUMBERS", {"cpu": at_once * per_head})
+    features = n_features(spec.polynomial, 8) if spec.polynomial else 1
     monkeypatch.setattr(chunked, "CHUNK_NUMBERS", at_once * features * T * H // shared)
     got = run(attention(spec, form=form), inputs(spec), **MASKS[mask](T))
     assert_same(got, truth(name, mask), torch.float64)

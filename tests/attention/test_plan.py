@@ -37,7 +37,7 @@ def test_the_choice_can_serve_and_the_others_have_reasons(name, situation):
     spec = VARIANTS[name]
     plan = choose(spec, situation)
     assert FORMS[plan.form].refuse(spec, situation) is None
-    assert plan.reason == FORMS[plan.form].praise
+    assert plan.reason == FORMS[plan.form].reason
     assert set(plan.others) == set(FORMS) - {plan.form}
     for form, why in plan.others.items():
         refusal = FORMS[form].refuse(spec, situation)
@@ -55,7 +55,7 @@ def test_the_choice_is_the_cheapest_of_those_that_can_serve(name, situation):
 
 REFUSALS = [
     ("softmax", "chunked", {}, "infinitely many orders"),
-    ("gated_relu_no_in_gate_no_norm", "chunked", {}, "a clamped score is no polynomial"),
+    ("gated_relu_no_in_gate_no_norm", "chunked", {}, "a clamped score is not a polynomial"),
     ("taylor_4", "chunked", {"key_dim": 64}, "more than 65,536 features"),
     ("taylor_2", "fused", {}, "its score is not exp"),
     ("softmax_clamp_denom", "fused", {}, "its exp is clamped"),

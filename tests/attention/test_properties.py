@@ -11,7 +11,7 @@ from torch import Tensor
 from attention.cases import NAMES, TIMED, allowed_forms, attention, in_pieces, step_by_step
 from attention.compare import assert_same, run, seeded
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.forms import blocks, chunked
+from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
@@ -48,9 +48,9 @@ checked = settings(
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of 5 and chunks of 3, so that short sequences cross borders."""
-    monkeypatch.setattr(blocks, "BLOCK", {"cpu": 5})
-    monkeypatch.setattr(blocks, "GROUP_NUMBERS", {"cpu": 300})
-    monkeypatch.setattr(chunked._Setting, "chunk", property(lambda setting: min(3, setting.time)))
+    monkeypatch.setattr(blockwise, "BLOCK", {"cpu": 5})
+    monkeypatch.setattr(blockwise, "GROUP_NUMBERS", {"cpu": 300})
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 3)
 
 
 SCORES = [

@@ -229,7 +229,7 @@ def test_wrong_ranges():
         FixedRange(low=(1.0,), high=(2.0, 3.0))
     with pytest.raises(InputError, match="low ≤ high"):
         FixedRange(low=(3.0,), high=(2.0,))
-    with pytest.raises(InputError, match="expected 1 or 4 pairs of ends, one a query head, got 2"):
+    with pytest.raises(InputError, match="expected 1 or 4 pairs of ends, one per query head, got 2"):
         attend(spec_of(FixedRange(low=(0.0, 0.0), high=(1.0, 1.0)), 4, 2), *inputs().values())
     with pytest.raises(InputError, match="the true range of a row needs all its keys"):
         attend(spec_of(TrueRange(), 4, 2), *inputs().values(), form="chunked")

@@ -99,8 +99,8 @@ POLYNOMIALS = {
 def test_value_and_slope_are_the_polynomial_and_its_derivative(score):
     x = seeded(3, 7, seed=0) * 3
     polynomial = np.polynomial.Polynomial(score.coefficients)
-    assert_close(scores.value(score, x), torch.from_numpy(polynomial(x.numpy())), 1e-12)
-    assert_close(scores.slope(score, x), torch.from_numpy(polynomial.deriv()(x.numpy())), 1e-12)
+    assert_close(score.series().value(x), torch.from_numpy(polynomial(x.numpy())), 1e-12)
+    assert_close(score.series().slope(x), torch.from_numpy(polynomial.deriv()(x.numpy())), 1e-12)
 
 
 @pytest.mark.parametrize("score", POLYNOMIALS.values(), ids=POLYNOMIALS)
@@ -108,16 +108,16 @@ def test_rows_replace_the_coefficients(score):
     x, rows = seeded(3, 7, seed=0), seeded(3, score.degree + 1, seed=1)
     for i in range(3):
         polynomial = np.polynomial.Polynomial(rows[i].numpy())
-        assert_close(scores.value(score, x, rows)[i], torch.from_numpy(polynomial(x[i].numpy())), 1e-12)
-        assert_close(scores.slope(score, x, rows)[i], torch.from_numpy(polynomial.deriv()(x[i].numpy())), 1e-12)
+        assert_close(score.series(rows).value(x)[i], torch.from_numpy(polynomial(x[i].numpy())), 1e-12)
+        assert_close(score.series(rows).slope(x)[i], torch.from_numpy(polynomial.deriv()(x[i].numpy())), 1e-12)
 
 
 @pytest.mark.parametrize("score", POLYNOMIALS.values(), ids=POLYNOMIALS)
 def test_gradcheck(score):
     x = (seeded(2, 3, seed=0) * 2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda y: scores.differentiable_value(score, y), x)
+    assert torch.autograd.gradcheck(lambda y: score.series().differentiable(y), x)
     rows = seeded(2, score.degree + 1, seed=1)
-    assert torch.autograd.gradcheck(lambda y: scores.differentiable_value(score, y, rows), x)
+    assert torch.autograd.gradcheck(lambda y: score.series(rows).differentiable(y), x)
 
 
 @pytest.mark.parametrize("score", POLYNOMIALS.values(), ids=POLYNOMIALS)
@@ -125,7 +125,7 @@ def test_gradcheck(score):
 def test_log_bound_bounds_every_weight(score, size):
     x = torch.linspace(-size, size, 201, dtype=torch.float64)
     bound = scores.log_bound(score, torch.tensor(size, dtype=torch.float64))
-    assert bool((scores.value(score, x).abs().log() <= bound + 1e-12).all())
+    assert bool((score.series().value(x).abs().log() <= bound + 1e-12).all())
     exact = sum(abs(c) * size**n for n, c in enumerate(score.coefficients))
     assert math.isclose(float(bound), math.log(exact), rel_tol=1e-12, abs_tol=1e-12)
 

@@ -95,7 +95,7 @@ def test_steps_after_a_prefill_in_any_form(name, form, dtype):
 @pytest.mark.parametrize("padded", [False, True], ids=["plain", "left padding"])
 @pytest.mark.parametrize("name", WITH_FEATURES)
 def test_chunked_pieces_of_many_chunks(monkeypatch, name, padded):
-    monkeypatch.setattr(chunked._Setting, "chunk", property(lambda setting: min(2, setting.time)))
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 2)
     spec = VARIANTS[name]
     for cut in (1, 2, 5):
         got = run(in_pieces(spec, [cut], "chunked"), inputs(spec, time=TIME), **masks(padded))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attention.cases import MASKS, B, T, end_mask, segment_ids
-from softmax_rnn.attention.visibility import Visibility, pieces, visibility
+from softmax_rnn.attention.visibility import Visibility, visibility
 
 CPU = torch.device("cpu")
 KINDS = MASKS | {"ends": lambda time: {"key_mask": end_mask(time)}}
@@ -62,11 +62,11 @@ def test_one_position_has_no_border():
     assert visibility(None, torch.zeros(B, 1, dtype=torch.long)).is_plain
 
 
-@pytest.mark.parametrize("kind", ["plain", "packed", "ends", "packed ends"])
+@pytest.mark.parametrize("kind", ["packed", "ends", "packed ends"])
 def test_pieces_cover_exactly_what_is_seen(kind):
     seen, expected = seen_as(kind)
     covered = torch.zeros(B, T, T, dtype=torch.bool)
-    for piece in pieces(seen, B, T):
+    for piece in seen.pieces:
         size = piece.queries.stop - piece.queries.start, piece.keys.stop - piece.keys.start
         block = torch.ones(size, dtype=torch.bool)
         assert not covered[piece.row, piece.queries, piece.keys].any()
@@ -76,10 +76,10 @@ def test_pieces_cover_exactly_what_is_seen(kind):
 
 @pytest.mark.parametrize("kind", ["padded", "both"])
 def test_a_hole_cannot_be_cut_into_pieces(kind):
-    assert pieces(seen_as(kind)[0], B, T) is None
+    assert seen_as(kind)[0].pieces is None
 
 
 def test_pieces_come_in_order():
-    found = pieces(seen_as("packed ends")[0], B, T)
-    places = [(piece.row, piece.queries.start) for piece in found]
+    pieces = seen_as("packed ends")[0].pieces
+    places = [(piece.row, piece.queries.start) for piece in pieces]
     assert places == sorted(places)

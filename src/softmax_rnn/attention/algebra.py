@@ -11,13 +11,10 @@ from dataclasses import fields, replace
 from functools import cache
 from math import comb
 
-import numpy as np
-
 from softmax_rnn.attention.parts import (
     Cosine,
     CumulativeGate,
     EluPlusOne,
-    Exp,
     ForgetGate,
     L2Norm,
     LayerNorm,
@@ -28,9 +25,7 @@ from softmax_rnn.attention.parts import (
     Relu,
     RMSNorm,
     RowSum,
-    Score,
 )
-from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
@@ -43,34 +38,11 @@ def can_be_negative(spec: AttentionSpec) -> bool:
     (True, False)
     """
     score = spec.score
-    if isinstance(score, ExpOnRange):
-        return score.power % 2 == 1
-    if not isinstance(score, Polynomial):
-        return False
     if isinstance(spec.feature_map, (EluPlusOne, Relu)):
-        return _minimum(score, lowest=0.0) < 0
+        return score.can_be_negative(lowest=0.0)
     if isinstance(spec.feature_map, Cosine):
-        return _minimum(score, lowest=-(score.scale or 1.0)) < 0
-    return _minimum(score, lowest=None) < 0
-
-
-def _minimum(score: Polynomial, lowest: float | None) -> float:
-    """A number whose sign is that of the smallest f(x), x ≥ lowest (None: any x); exact where it can be 0."""
-    if lowest is not None and lowest >= 0 and min(score.coefficients) >= 0:
-        return 0.0
-    if lowest is None and score.degree % 2:
-        return -1.0
-    if score.is_taylor and score.degree % 2 == 0:
-        return 1.0  # an even Taylor polynomial of exp has no real root
-    polynomial = np.polynomial.Polynomial(score.coefficients)
-    turning = polynomial.deriv().roots()
-    points = [float(x.real) for x in turning if abs(x.imag) < 1e-9 and (lowest is None or x.real >= lowest)]
-    values = [float(polynomial(x)) for x in ([*points, lowest] if lowest is not None else points)]
-    if score.coefficients[-1] < 0:
-        values.append(-1.0)
-    smallest = min(values, default=0.0)
-    # Roots are found to about 1e-8; a double root (x² at 0) must not count as negative.
-    return smallest if abs(smallest) > 1e-12 else 0.0
+        return score.can_be_negative(lowest=-(score.scale or 1.0))
+    return score.can_be_negative(lowest=None)
 
 
 def is_scale_invariant(spec: AttentionSpec) -> bool:
@@ -170,7 +142,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
         if spec.output_gate and not spec.output_gate.after_norm:
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
     factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
-    if isinstance(spec.score, Exp) and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
+    if spec.score.is_exponential and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
         said.append("so exp needs no clamp here, and the platform's softmax kernel gives the same output")
     return said
 
@@ -206,16 +178,6 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, key_dim) > MAX_STATE_FEATURES:
         return None
     return score
-
-
-def needs_wide_state(score: Score) -> bool:
-    """Whether sums over features need float64: where orders 0 and 1 are absent, or the degree is high, a weight
-    can be far smaller than the products (|q||k|)^n that make it, and float32 would lose it. On a range that is too
-    wide all weights of a row are far smaller than those at the range's end.
-    """
-    if not isinstance(score, Polynomial):
-        return isinstance(score, ExpOnRange)
-    return score.orders[0] >= 2 or score.degree >= 5
 
 
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:

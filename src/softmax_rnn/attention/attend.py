@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.call import check_call, check_state
-from softmax_rnn.attention.execute import can_run_in_spans, run, run_in_spans
+from softmax_rnn.attention.execute import run, run_on
 from softmax_rnn.attention.pointwise import Extras
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import State, init_state
@@ -54,10 +54,7 @@ def attend(
         "length_exponent": length_exponent,
     }
     call = check_call(spec, q, k, v, given, key_mask, segment_ids, nonpositive)
-    if can_run_in_spans(call, form):
-        return run_in_spans(call)
-    output, _ = run(call, None, form, keep_state=False)
-    return output
+    return run(call, form)
 
 
 def extend(
@@ -90,9 +87,7 @@ def extend(
         )
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
-    output, after = run(call, state, form, keep_state=True)
-    assert after is not None
-    return output, after
+    return run_on(call, state, form)
 
 
 def step(

@@ -17,7 +17,6 @@ from softmax_rnn.attention.features import feature_map
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.parts import (
     CumulativeGate,
-    Exp,
     L2Norm,
     LayerNorm,
     LearnedLength,
@@ -31,8 +30,6 @@ from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
 from softmax_rnn.attention.spec import AttentionSpec
 
 MODERATE_LOG = 9.0
-SMALLEST_LOG_DECAY = -1e4
-"""A log decay below this is exp(…) = 0 in every dtype, and −inf would make −inf + inf of the running sum."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +80,6 @@ def keys_differ_by_head(spec: AttentionSpec) -> bool:
     """Whether query heads that share a key head need states of their own."""
     by_key = isinstance(spec.normaliser, LearnedLength) and spec.normaliser.by_key
     return spec.input_gate is not None or spec.forget_gate is not None or by_key
-
-
-def running_decay(log_decay: Float[Tensor, "B H T"], key_mask: Bool[Tensor, "B T"] | None) -> Float[Tensor, "B H T"]:
-    """c_i = Σ_{r≤i} log decay_r over real positions, in float64 so that differences keep their digits."""
-    steps = log_decay.double().clamp(min=SMALLEST_LOG_DECAY)
-    if key_mask is not None:
-        steps = steps.masked_fill(~key_mask[:, None], 0.0)
-    return steps.cumsum(-1)
 
 
 def _length_power(lengths: Float[Tensor, "B T"], extras: Extras) -> Float[Tensor, "B H T"]:
@@ -185,7 +174,7 @@ def _(part: RowSum, output: Output, rows: Rows) -> Output:
         total = total + _reduced(part.eps, output, 1.0)
     if part.minimum is not None:
         total = torch.maximum(total, _reduced(part.minimum, output, 1.0))
-    if not isinstance(rows.spec.score, Exp) and part.minimum is None:
+    if not rows.spec.score.is_exponential and part.minimum is None:
         nonpositive.report(rows.spec, total, rows.real, rows.negative_rows, rows.nonpositive)
     if part.detach:
         total = total.detach()

@@ -13,30 +13,39 @@ SMALLEST = {torch.float32: 1e-15, torch.float64: 1e-140}
 
 
 class _OverRoot(torch.autograd.Function):
-    """Few passes forward and backward; autograd would keep and read three times as much."""
+    """Few passes forward and backward; autograd would keep and read three times as much.
+
+    The inverse root is an output as well: the backward pass is then made of outputs alone, and can itself be
+    differentiated.
+    """
 
     @staticmethod
-    def forward(ctx, y: Tensor, eps: Tensor, count: int) -> Tensor:
+    def forward(ctx, y: Tensor, eps: Tensor, count: int) -> tuple[Tensor, Tensor]:
         square = torch.linalg.vector_norm(y, dim=-1, keepdim=True).square_().div_(count).add(eps)
         inverse = torch.where(square > 0, square.rsqrt(), 0)
         out = y * inverse
         ctx.save_for_backward(out, inverse)
         ctx.count, ctx.eps_shape = count, eps.shape
-        return out
+        ctx.set_materialize_grads(False)
+        return out, inverse
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx, *grads: Tensor | None) -> tuple[Tensor, Tensor, None]:
         out, inverse = ctx.saved_tensors
-        along = (grads[0] * out).sum(-1, keepdim=True)
-        d_y = torch.addcmul(grads[0], out, along, value=-1 / ctx.count).mul_(inverse)
+        d_out, d_inverse = grads
+        if d_out is None:
+            d_out = torch.zeros_like(out)
+        along = (d_out * out).sum(-1, keepdim=True)
+        if d_inverse is not None:
+            along = along + d_inverse * inverse
+        d_y = torch.addcmul(d_out, out, along, value=-1 / ctx.count).mul_(inverse)
         d_eps = (-0.5 * along * inverse.square()).sum_to_size(ctx.eps_shape)
         return d_y, d_eps, None
 
 
 def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*batch 1"], count: int) -> Float[Tensor, "*batch E"]:
     """y / √(|y|²/count + eps), and 0 where that is 0/0."""
-    out = _OverRoot.apply(y, eps, count)
-    assert isinstance(out, Tensor)
+    out, _ = _OverRoot.apply(y, eps, count)  # type: ignore[misc]
     return out
 
 

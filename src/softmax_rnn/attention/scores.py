@@ -12,18 +12,16 @@ Low orders lose few digits, and those of float32 are made in float64 up to order
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.parts import Polynomial, Score, taylor_coefficients
-from softmax_rnn.attention.ranges.kinds import ExpOnRange
-
-DIRECT_TAYLOR_ORDER = 6
-"""Up to this order the direct sum loses less than two digits anywhere (T_6(2.4)/T_6(−2.4) < 100)."""
-
+from softmax_rnn.attention.parts import Polynomial, taylor_coefficients
+from softmax_rnn.attention.parts.score import DIRECT_TAYLOR_ORDER
 
 WIDE_TAYLOR_ORDER = 20
 """Up to this order the direct sum in float64 has all digits of a float32: it loses less than seven of sixteen."""
@@ -42,7 +40,7 @@ def horner(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 
 
 def horner_rows(rows: Float[Tensor, "*rows O"], x: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
-    """Σ_n rows[…, n] x^n: each row of x has coefficients of its own."""
+    """Σ_n rows[…, n] x^n: one set of coefficients for each row of x."""
     value = rows[..., -1:].expand_as(x).clone()
     for n in range(rows.shape[-1] - 2, -1, -1):
         value.mul_(x).add_(rows[..., n : n + 1])
@@ -59,11 +57,11 @@ def clenshaw(rows: Float[Tensor, "*rows O"], t: Float[Tensor, "*rows T"]) -> Flo
 
 def derivative_rows(rows: Float[Tensor, "*rows O"]) -> Float[Tensor, "*rows O"]:
     """The Chebyshev coefficients of the derivative: d_{n−1} = d_{n+1} + 2n c_n, d_0 halved."""
-    found = [torch.zeros_like(rows[..., 0])] * (rows.shape[-1] + 2)
+    slopes = [torch.zeros_like(rows[..., 0])] * (rows.shape[-1] + 2)
     for n in range(rows.shape[-1] - 1, 0, -1):
-        found[n - 1] = found[n + 1] + 2 * n * rows[..., n]
-    found[0] = found[0] / 2
-    return torch.stack(found[: max(rows.shape[-1] - 1, 1)], -1)
+        slopes[n - 1] = slopes[n + 1] + 2 * n * rows[..., n]
+    slopes[0] = slopes[0] / 2
+    return torch.stack(slopes[: max(rows.shape[-1] - 1, 1)], -1)
 
 
 @cache
@@ -122,63 +120,143 @@ def _taylor_far(order: int, x: Tensor) -> Tensor:
     return sign * magnitude * tail
 
 
-def value(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """f(x), x not yet cut at the clamp's place; ``rows`` replaces the coefficients row by row.
+class Series(ABC):
+    """A function of one number, applied to tensors, with its derivatives."""
 
-    For exp on a range x is the t of its file, and ``rows`` are Chebyshev coefficients.
-    """
-    if isinstance(score, ExpOnRange):
-        return _base(score, x, rows) ** score.power
-    assert isinstance(score, Polynomial)
-    if rows is not None:
-        return horner_rows(rows, x)
-    return taylor(score.degree, x) if score.is_taylor else horner(score.coefficients, x)
+    @abstractmethod
+    def value(self, x: Tensor) -> Tensor:
+        """f(x), without a graph."""
 
+    @abstractmethod
+    def derivative(self) -> Series:
+        """f'."""
 
-def _base(score: ExpOnRange, t: Tensor, rows: Tensor | None) -> Tensor:
-    """P(t), whose power is the weight."""
-    return taylor(score.degree // score.power, t / score.power) if rows is None else clenshaw(rows, t)
+    def slope(self, x: Tensor) -> Tensor:
+        """f'(x), without a graph."""
+        return self.derivative().value(x)
 
-
-def _base_slope(score: ExpOnRange, t: Tensor, rows: Tensor | None) -> Tensor:
-    if rows is None:
-        return taylor(score.degree // score.power - 1, t / score.power) / score.power
-    return clenshaw(derivative_rows(rows), t)
+    def differentiable(self, x: Tensor) -> Tensor:
+        """f(x) for autograd, as often as one likes."""
+        out = _Value.apply(x, self)
+        assert isinstance(out, Tensor)
+        return out
 
 
-def slope(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """f'(x)."""
-    if isinstance(score, ExpOnRange):
-        inner = _base_slope(score, x, rows)
-        return inner if score.power == 1 else score.power * _base(score, x, rows) ** (score.power - 1) * inner
-    assert isinstance(score, Polynomial)
-    if rows is not None:
-        orders = torch.arange(1, rows.shape[-1], device=rows.device, dtype=rows.dtype)
-        return horner_rows(rows[..., 1:] * orders, x) if len(orders) else torch.zeros_like(x)
-    derivative = score.derivative
-    if derivative is None:
-        return torch.zeros_like(x)
-    return taylor(score.degree - 1, x) if score.is_taylor else horner(derivative.coefficients, x)
-
-
-class _PolynomialValue(torch.autograd.Function):
+class _Value(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, score: Score, rows: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, *(() if rows is None else (rows,)))
-        ctx.score = score
-        return value(score, x, rows)
+    def forward(ctx, x: Tensor, series: Series) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.series = series
+        return series.value(x)
 
     @staticmethod
-    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None, None]:
-        x, *rows = ctx.saved_tensors
-        return grads[0] * slope(ctx.score, x, rows[0] if rows else None), None, None
+    def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return grads[0] * ctx.series.derivative().differentiable(x), None
 
 
-def differentiable_value(score: Score, x: Tensor, rows: Tensor | None = None) -> Tensor:
-    """f(x) for autograd."""
-    out = _PolynomialValue.apply(x, score, rows)
-    assert isinstance(out, Tensor)
-    return out
+@dataclass(frozen=True)
+class Exponential(Series):
+    """exp(x)."""
+
+    def value(self, x: Tensor) -> Tensor:
+        """exp(x)."""
+        return torch.exp(x)
+
+    def derivative(self) -> Series:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class Powers(Series):
+    """Σ_n coefficients[n] x^n."""
+
+    coefficients: tuple[float, ...]
+
+    def value(self, x: Tensor) -> Tensor:
+        """By Horner's scheme."""
+        return horner(self.coefficients, x)
+
+    def derivative(self) -> Series:
+        """Σ_n n · coefficients[n] x^(n−1)."""
+        return Powers(tuple(n * c for n, c in enumerate(self.coefficients))[1:] or (0.0,))
+
+
+@dataclass(frozen=True)
+class Taylor(Series):
+    """factor · T_N(x/divisor)."""
+
+    order: int
+    divisor: int = 1
+    factor: float = 1.0
+
+    def value(self, x: Tensor) -> Tensor:
+        """Without cancellation."""
+        value = taylor(self.order, x if self.divisor == 1 else x / self.divisor)
+        return value if self.factor == 1 else value * self.factor
+
+    def derivative(self) -> Series:
+        """T_N' = T_(N−1)."""
+        return replace(self, order=self.order - 1, factor=self.factor / self.divisor) if self.order else Powers((0.0,))
+
+
+@dataclass(frozen=True, eq=False)
+class RowPowers(Series):
+    """Σ_n rows[…, n] x^n: each row of x has coefficients of its own."""
+
+    rows: Float[Tensor, "*rows O"]
+
+    def value(self, x: Tensor) -> Tensor:
+        """By Horner's scheme."""
+        return horner_rows(self.rows, x)
+
+    def derivative(self) -> Series:
+        """Coefficients n · rows[…, n]."""
+        if self.rows.shape[-1] == 1:
+            return RowPowers(torch.zeros_like(self.rows))
+        orders = torch.arange(1, self.rows.shape[-1], device=self.rows.device, dtype=self.rows.dtype)
+        return RowPowers(self.rows[..., 1:] * orders)
+
+
+@dataclass(frozen=True, eq=False)
+class RowChebyshev(Series):
+    """Σ_n rows[…, n] T_n(t), T_n Chebyshev's polynomials."""
+
+    rows: Float[Tensor, "*rows O"]
+
+    def value(self, x: Tensor) -> Tensor:
+        """By Clenshaw's scheme."""
+        return clenshaw(self.rows, x)
+
+    def derivative(self) -> Series:
+        """A Chebyshev series again."""
+        return RowChebyshev(derivative_rows(self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Raised(Series):
+    """base(x)^power."""
+
+    base: Series
+    power: int
+
+    def value(self, x: Tensor) -> Tensor:
+        """The power of the base."""
+        return self.base.value(x) ** self.power
+
+    def derivative(self) -> Series:
+        """It is a product; `slope` and `differentiable` have it."""
+        raise NotImplementedError
+
+    def slope(self, x: Tensor) -> Tensor:
+        """power · base^(power−1) · base'."""
+        inner = self.base.slope(x)
+        return inner if self.power == 1 else self.power * self.base.value(x) ** (self.power - 1) * inner
+
+    def differentiable(self, x: Tensor) -> Tensor:
+        """Autograd knows powers."""
+        return self.base.differentiable(x) ** self.power
 
 
 def log_bound(score: Polynomial, size: Tensor) -> Tensor:

@@ -13,12 +13,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softmax_rnn.attention.algebra import fixed_state_score, n_features, needs_wide_state
+from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_spec, check_state_sizes
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.pointwise import keys_differ_by_head
-from softmax_rnn.attention.ranges.bounds import empty_extent
-from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 
 
@@ -111,11 +109,12 @@ class GrowingState(State):
 
 @dataclass(frozen=True)
 class FixedState(State):
-    """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, the largest |k| so far, and what a range of scores remembers."""
+    """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, and what the score needs to know of the keys."""
 
     grows: ClassVar[bool] = False
     matrix: Float[Tensor, "B K F U"]
-    key_norm: Float[Tensor, "B K"]
+    key_norm: Float[Tensor, "B K"] | None = None
+    """The largest |k| so far, for scores that read it."""
     extent: Float[Tensor, "B K S"] | None = None
     """What the range of an exp on a range remembers of the keys."""
 
@@ -164,12 +163,13 @@ def init_state(
     score = fixed_state_score(spec, key_dim)
     if score is not None:
         width = value_dim + spec.wants_row_sum
-        kind = torch.float64 if needs_wide_state(spec.score) else wide
+        kind = torch.float64 if spec.score.needs_wide_state else wide
         matrix = zeros(batch, shared, n_features(score, key_dim), width, kind=kind)
-        extent = empty_extent(spec.score.range, key_dim) if isinstance(spec.score, ExpOnRange) else None
+        extent = spec.score.empty_extent(key_dim)
         if extent is not None:
             extent = extent.to(lengths.device).expand(batch, shared, -1)
-        return FixedState(lengths, mass, matrix, zeros(batch, shared), extent)
+        key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
+        return FixedState(lengths, mass, matrix, key_norm, extent)
     decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
     # The keys have the heads they were given; only values are gated head by head.
     return GrowingState(

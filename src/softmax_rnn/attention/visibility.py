@@ -6,11 +6,27 @@ Position i sees key j when j ≤ i, key j is real (``key_mask``) and both stand 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of queries of one batch row that see one stretch of keys, in causal order or all of them."""
+
+    row: int
+    queries: slice
+    keys: slice
+    causal: bool
+
+    @property
+    def pairs(self) -> int:
+        """Pairs of a query and a key that it sees, about."""
+        return (self.queries.stop - self.queries.start) * (self.keys.stop - self.keys.start) // (1 + self.causal)
 
 
 @dataclass(frozen=True)
@@ -28,13 +44,45 @@ class Visibility:
 
     def batches(self, start: int, stop: int) -> Visibility:
         """The same for some rows of the batch."""
+        return self._part(slice(start, stop), slice(None))
+
+    def until(self, stop: int) -> Visibility:
+        """The same for the first positions."""
+        return self._part(slice(None), slice(0, stop))
+
+    def _part(self, batch: slice, time: slice) -> Visibility:
         if self.is_plain:
             return self
-        return replace(
-            self,
-            key_mask=None if self.key_mask is None else self.key_mask[start:stop],
-            first_key=None if self.first_key is None else self.first_key[start:stop],
-        )
+        return Visibility(*(None if x is None else x[batch, time] for x in (self.key_mask, self.first_key)))
+
+    @cached_property
+    def pieces(self) -> list[Piece] | None:
+        """The rows cut into plain attentions, in order; None when a segment has padding between real keys.
+
+        Stretches of queries that see no key are left out. For positions that nothing but the causal order restricts
+        nobody asks.
+        """
+        given = self.key_mask if self.first_key is None else self.first_key
+        assert given is not None, "plain positions need not be cut"
+        batch, time = given.shape
+        first = self.first_key.tolist() if self.first_key is not None else [[0] * time] * batch
+        real = self.key_mask.tolist() if self.key_mask is not None else [[True] * time] * batch
+        cut: list[Piece] = []
+        for row in range(batch):
+            starts = sorted(set(first[row]))
+            for start, stop in zip(starts, [*starts[1:], time], strict=True):
+                inside = real[row][start:stop]
+                count = sum(inside)
+                if not count:
+                    continue
+                begin = start + inside.index(True)
+                end = begin + count
+                if not all(real[row][begin:end]):
+                    return None
+                cut.append(Piece(row, slice(begin, end), slice(begin, end), causal=True))
+                if end < stop:
+                    cut.append(Piece(row, slice(end, stop), slice(begin, end), causal=False))
+        return cut
 
     def allowed(self, queries: slice, keys: slice, device: torch.device) -> Bool[Tensor, "B Q K"]:
         """Who sees whom in a block of positions; B is 1 when nothing depends on the batch."""
@@ -70,38 +118,3 @@ def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibilit
         begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
         first_key = torch.where(begins, position, 0).cummax(-1).values
     return Visibility(key_mask, first_key)
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A stretch of queries of one batch row that see one stretch of keys, in causal order or all of them."""
-
-    row: int
-    queries: slice
-    keys: slice
-    causal: bool
-
-
-def pieces(seen: Visibility, batch: int, time: int) -> list[Piece] | None:
-    """The rows cut into plain attentions, in order; None when a segment has padding between real keys.
-
-    Stretches of queries that see no key are left out.
-    """
-    first = seen.first_key.tolist() if seen.first_key is not None else [[0] * time] * batch
-    real = seen.key_mask.tolist() if seen.key_mask is not None else [[True] * time] * batch
-    found: list[Piece] = []
-    for row in range(batch):
-        starts = sorted(set(first[row]))
-        for start, stop in zip(starts, [*starts[1:], time], strict=True):
-            inside = real[row][start:stop]
-            count = sum(inside)
-            if not count:
-                continue
-            begin = start + inside.index(True)
-            end = begin + count
-            if not all(real[row][begin:end]):
-                return None
-            found.append(Piece(row, slice(begin, end), slice(begin, end), causal=True))
-            if end < stop:
-                found.append(Piece(row, slice(end, stop), slice(begin, end), causal=False))
-    return found

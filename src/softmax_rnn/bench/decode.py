@@ -39,7 +39,8 @@ def random_state(state: State, context: int) -> State:
     """A state as after ``context`` tokens, filled with random numbers: the time of a token does not depend on them."""
     lengths = torch.full_like(state.lengths, context)
     if isinstance(state, FixedState):
-        return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=state.key_norm + 8)
+        norm = None if state.key_norm is None else state.key_norm + 8
+        return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=norm)
     assert isinstance(state, GrowingState)
     batch, heads, _, key_dim = state.keys.shape
     keys = torch.randn(batch, heads, context, key_dim)

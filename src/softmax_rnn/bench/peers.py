@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from softmax_rnn.attention import pointwise, scores
+from softmax_rnn.attention import pointwise
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.parts import CumulativeGate, Exp, Polynomial
+from softmax_rnn.attention.parts import CumulativeGate
 from softmax_rnn.attention.pointwise import Extras, Rows
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.bench.inputs import Tensors
@@ -36,11 +36,7 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     x = q @ k.mT
     if spec.score.clamp is not None:
         x = x.clamp(max=spec.score.clamp)
-    if isinstance(spec.score, Exp):
-        weights = torch.exp(x)
-    else:
-        assert isinstance(spec.score, Polynomial)
-        weights = scores.differentiable_value(spec.score, x)
+    weights = torch.exp(x) if spec.score.is_exponential else spec.score.series().differentiable(x)
     if extras.forget_gate is not None:
         decay = extras.forget_gate.cumsum(-1)
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()

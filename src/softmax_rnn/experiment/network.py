@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers
-from softmax_rnn.attention.parts import CumulativeGate, Exp, Polynomial, RowSum
+from softmax_rnn.attention.parts import CumulativeGate, Polynomial, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
@@ -120,7 +120,7 @@ def suspects(spec: AttentionSpec) -> list[str]:
             found.append("the row sum, which can be near 0")
     elif isinstance(spec.normaliser, CumulativeGate) and spec.normaliser.minimum is None:
         found.append("the cumulative gate, which can be near 0")
-    elif isinstance(spec.score, Exp) and spec.score.clamp is None and spec.output_norm is None:
+    elif spec.score.is_exponential and spec.score.clamp is None and spec.output_norm is None:
         found.append("exp of the scores, which nothing divides or clamps")
     elif spec.normaliser is None and spec.output_norm is None:
         found.append("the sum of the weights, which grows with the length")

@@ -1,48 +1,54 @@
-"""The platform's softmax kernel, for all specs in which exp is divided by its row sum, openly or by a norm."""
+"""The platform's softmax kernel."""
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.visibility import pieces
+from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
+from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys
+from softmax_rnn.attention.parts import RowSum
+from softmax_rnn.attention.situation import Situation
+from softmax_rnn.attention.spec import AttentionSpec
 
-
-def fused(job: Contraction) -> Sums:
-    """softmax(q·k) v: the numerator divided by the row sum; packed and padded rows piece by piece."""
-    kv_heads, groups, queries = job.q.shape[1:4]
-    time, width = job.k.shape[2], job.v.shape[3]
-    dim = max(job.q.shape[-1], width)
-    # The kernels want one head dimension for q, k and v; zero columns change nothing.
-    q = _pad(job.q.flatten(1, 2), dim)
-    k, v = (_pad(x.repeat_interleave(groups, dim=1) if groups > 1 else x, dim) for x in (job.k, job.v))
-    out = _attention(q, k, v, causal=queries > 1) if job.seen.is_plain else _by_pieces(job, q, k, v, time)
-    return Sums(out[..., :width].unflatten(1, (kv_heads, groups)), normalised=True)
+if TYPE_CHECKING:
+    from softmax_rnn.attention.contraction import Contraction, Sums
 
 
-def _by_pieces(job: Contraction, q: Tensor, k: Tensor, v: Tensor, time: int) -> Tensor:
-    batch = q.shape[0]
-    found = pieces(job.seen, batch, time)
-    assert found is not None, "the plan refuses the fused form for padding between real keys"
-    rows: list[list[Tensor]] = [[] for _ in range(batch)]
-    filled = [0] * batch
-    for piece in found:
-        row = slice(piece.row, piece.row + 1)
-        rows[piece.row].append(v.new_zeros(1, v.shape[1], piece.queries.start - filled[piece.row], v.shape[3]))
-        rows[piece.row].append(
-            _attention(q[row, :, piece.queries], k[row, :, piece.keys], v[row, :, piece.keys], piece.causal)
-        )
-        filled[piece.row] = piece.queries.stop
-    for row in range(batch):
-        rows[row].append(v.new_zeros(1, v.shape[1], time - filled[row], v.shape[3]))
-    return torch.cat([torch.cat(row, dim=2) for row in rows])
+class Fused(FormWithKeys):
+    """softmax(x) v in place of Σ exp(x) v, where the row's factor is removed anyway."""
+
+    name: ClassVar[str] = "fused"
+    reason: ClassVar[str] = "the platform's softmax kernel computes this spec exactly"
+
+    def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
+        """The kernel knows neither clamp nor decay nor holes, and divides by the row sum."""
+        reasons = {
+            "its score is not exp": not spec.score.is_exponential,
+            "its exp is clamped": spec.score.clamp is not None,
+            "the forget gate would need a T × T bias": spec.forget_gate is not None,
+            "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
+            "padding stands between real keys": situation.holes,
+            "queries that continue a past need a mask": situation.keys > situation.queries > 1,
+        }
+        said = [reason for reason, holds in reasons.items() if holds]
+        return "; ".join(said) or super().refuse(spec, situation)
+
+    def cost(self, spec: AttentionSpec, situation: Situation) -> float:
+        """Visible pairs only; packed and padded rows take a call per piece."""
+        s = situation
+        products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
+        calls = 4 * CALL * (s.batch if s.pairs is not None else 1)
+        return calls + s.heads * s.visible_pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))
+
+    def sums(self, job: Contraction) -> Sums:
+        """By the platform."""
+        from softmax_rnn.attention.kernels.fused import fused
+
+        return fused(job)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
-
-
-def _pad(x: Tensor, dim: int) -> Tensor:
-    return F.pad(x, (0, dim - x.shape[-1])) if x.shape[-1] < dim else x
+def _normalises(spec: AttentionSpec) -> bool:
+    """Whether softmax(x) v in place of Σ exp(x) v gives the same output."""
+    if spec.normaliser == RowSum():
+        return True
+    return is_scale_invariant(spec) and (spec.normaliser is None or is_positive_row_factor(spec))

@@ -1,45 +1,33 @@
-"""The literal form: all T × T weights, written as the equation says. It is the truth that the others meet."""
+"""All weights of all pairs in memory."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention import scores
-from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.parts import Exp
+from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, PRODUCT, FormWithKeys, weight_time
+from softmax_rnn.attention.situation import Situation
+from softmax_rnn.attention.spec import AttentionSpec
 
-
-def parallel(job: Contraction) -> Sums:
-    """y_i = Σ_j f(q_i·k_j) · decay(i, j) · v_j with every weight in memory."""
-    time, past = job.k.shape[2], job.past
-    allowed = job.seen.allowed(slice(past, time), slice(0, time), job.q.device)[:, None, None]
-    x = torch.einsum("bkgid,bkjd->bkgij", job.q, job.k)
-    if job.score.clamp is not None:
-        x = x.clamp(max=job.score.clamp)
-    log_decay = None
-    if job.decay is not None:
-        log_decay = (job.decay[:, :, past:, None] - job.decay[:, :, None, :])[:, :, None].to(x.dtype)
-    if isinstance(job.score, Exp):
-        return _exp_sums(job, x if log_decay is None else x + log_decay, allowed)
-    weights = scores.differentiable_value(job.score, x, job.rows)
-    if log_decay is not None:
-        weights = weights * torch.exp(torch.where(allowed, log_decay, 0))
-    weights = torch.where(allowed, weights, 0)
-    if job.negative is not None:
-        everything = slice(None)
-        job.negative.see(weights.flatten(0, 1).flatten(1, 2), everything, everything)
-    return _sums(job, weights, job.log_scale)
+if TYPE_CHECKING:
+    from softmax_rnn.attention.contraction import Contraction, Sums
 
 
-def _exp_sums(job: Contraction, x: Tensor, allowed: Tensor) -> Sums:
-    # exp(x − largest) and the factor e^largest apart: the same number, without overflow.
-    x = torch.where(allowed, x, -torch.inf)
-    largest = x.detach().amax(-1)
-    largest = torch.where(torch.isfinite(largest), largest, 0)
-    return _sums(job, torch.exp(x - largest[..., None]), largest)
+class Parallel(FormWithKeys):
+    """The equation as it stands."""
 
+    name: ClassVar[str] = "parallel"
+    reason: ClassVar[str] = "few positions: one pass over all weights is cheapest"
 
-def _sums(job: Contraction, weights: Tensor, log_scale: Tensor | None) -> Sums:
-    numerator = torch.einsum("bkgij,bkje->bkgie", weights, job.v)
-    return Sums(numerator, weights.sum(-1) if job.wants_row_sum else None, log_scale)
+    def cost(self, spec: AttentionSpec, situation: Situation) -> float:
+        """All pairs, hidden ones too, with every pass through memory."""
+        s = situation
+        pairs = s.heads * s.batch * s.queries * s.keys
+        products = (s.key_dim + s.value_dim) * PRODUCT * (3 if s.needs_grad else 1)
+        passes = weight_time(spec) + 8 * MEMORY_PASS
+        return 15 * CALL + pairs * (products + passes * (2.5 if s.needs_grad else 1))
+
+    def sums(self, job: Contraction) -> Sums:
+        """By the literal kernel."""
+        from softmax_rnn.attention.kernels.parallel import parallel
+
+        return parallel(job)

@@ -1,5 +1,7 @@
 """Scores f: how a dot product becomes a weight.
 
+A score says all that the forms, the planner and the algebra ask about it; a new kind is one class.
+
 >>> taylor_score(2).coefficients
 (1.0, 1.0, 0.5)
 """
@@ -8,13 +10,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softmax_rnn.attention.contraction import Contraction
+    from softmax_rnn.attention.fitting import Fitted, KeySummary
+    from softmax_rnn.attention.scores import Series
+
 MAX_ORDER = 170
-"""171! is no float."""
+"""171! is not a float."""
+DIRECT_TAYLOR_ORDER = 6
+"""Up to this order the direct sum loses less than two digits anywhere (T_6(2.4)/T_6(−2.4) < 100)."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +45,50 @@ class Score(Part):
         if self.clamp is not None and not math.isfinite(self.clamp):
             raise InputError(f"clamp: expected a finite number or None, got {self.clamp!r}")
 
+    is_exponential: ClassVar[bool] = False
+    """Whether f is exp: forms then work with logarithms of weights and subtract the largest of the row."""
+
     @property
     def finite_features(self) -> Polynomial | None:
         """The polynomial whose features make a state of fixed size; None where there are infinitely many."""
+        return None
+
+    @property
+    def why_no_features(self) -> str:
+        """The reason, where `finite_features` is None."""
+        return f"{self.kind} has no finite features"
+
+    @property
+    def needs_wide_state(self) -> bool:
+        """Whether sums over features need float64, whatever the inputs are."""
+        return False
+
+    @property
+    def reads_key_norm(self) -> bool:
+        """Whether the largest |k| decides how the weights stay inside the number range."""
+        return False
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Exponentials per weight, and other passes over a weight: what the planner counts."""
+        return 0.0, 2.0
+
+    def can_be_negative(self, lowest: float | None) -> bool:
+        """Whether some f(x), x ≥ ``lowest`` (None: any x), is below 0."""
+        return True
+
+    def series(self, rows: Tensor | None = None) -> Series:
+        """f as a function of tensors; ``rows`` gives each query coefficients of its own."""
+        raise NotImplementedError(f"the score {self.kind} has no series")
+
+    def fit(self, job: Contraction, before: KeySummary, has_fixed_state: bool) -> Fitted:
+        """The contraction with weights inside the number range; ``before`` is what the past knows of its keys."""
+        from softmax_rnn.attention.fitting import Fitted
+
+        return Fitted(job, has_fixed_state)
+
+    def empty_extent(self, key_dim: int) -> Tensor | None:
+        """What a state of fixed size remembers of its keys beside the sums, before the first; None for nothing."""
         return None
 
 
@@ -45,6 +97,27 @@ class Exp(Score):
     """f(x) = exp(x): the sum of all Taylor orders."""
 
     kind: ClassVar[str] = "exp"
+    is_exponential: ClassVar[bool] = True
+
+    @property
+    def why_no_features(self) -> str:
+        """The series does not end."""
+        return "exp has infinitely many orders, so no finite features"
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """One exponential, and the largest of the row is found and subtracted."""
+        return 1.0, 2.0
+
+    def can_be_negative(self, lowest: float | None) -> bool:
+        """Never."""
+        return False
+
+    def series(self, rows: Tensor | None = None) -> Series:
+        """exp(x)."""
+        from softmax_rnn.attention.scores import Exponential
+
+        return Exponential()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +139,65 @@ class Polynomial(Score):
 
     @property
     def finite_features(self) -> Polynomial | None:
-        """Itself; a clamped polynomial is none."""
+        """Itself; a clamped one is not a polynomial."""
         return self if self.clamp is None else None
+
+    @property
+    def why_no_features(self) -> str:
+        """Only a clamp takes them away."""
+        return "a clamped score is not a polynomial, so it has no finite features"
+
+    @property
+    def needs_wide_state(self) -> bool:
+        """Where orders 0 and 1 are absent, or the degree is high: a weight can then be far smaller than the products
+        (|q||k|)^n that make it, and float32 would lose it.
+        """
+        return self.orders[0] >= 2 or self.degree >= 5
+
+    @property
+    def reads_key_norm(self) -> bool:
+        """Powers above the first can leave the number range."""
+        return self.degree >= 2
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Two passes per order; Taylor polynomials of high order are evaluated in a way that does not cancel."""
+        slow = self.is_taylor and self.degree > DIRECT_TAYLOR_ORDER
+        return 0.0, 2.0 * self.degree * (2 if slow else 1)
+
+    def can_be_negative(self, lowest: float | None) -> bool:
+        """Whether the smallest f(x), x ≥ ``lowest`` (None: any x), is below 0; exact where it can be 0."""
+        if lowest is not None and lowest >= 0 and min(self.coefficients) >= 0:
+            return False
+        if lowest is None and self.degree % 2:
+            return True
+        if self.is_taylor and self.degree % 2 == 0:
+            return False  # an even Taylor polynomial of exp has no real root
+        if self.coefficients[-1] < 0:
+            return True
+        import numpy as np
+
+        polynomial = np.polynomial.Polynomial(self.coefficients)
+        turning = [float(x.real) for x in polynomial.deriv().roots() if abs(x.imag) < 1e-9]
+        points = turning if lowest is None else [lowest, *(x for x in turning if x >= lowest)]
+        # Roots are known to about 1e-8; a double root (x² at 0) must not count as negative.
+        return any(float(polynomial(x)) < -1e-12 for x in points)
+
+    def series(self, rows: Tensor | None = None) -> Series:
+        """Σ_n coefficients[n] · x^n, or the sum with the coefficients of each row."""
+        from softmax_rnn.attention import scores
+
+        if rows is not None:
+            return scores.RowPowers(rows)
+        return scores.Taylor(self.degree) if self.is_taylor else scores.Powers(self.coefficients)
+
+    def fit(self, job: Contraction, before: KeySummary, has_fixed_state: bool) -> Fitted:
+        """Powers are reduced where they would leave the number range."""
+        from softmax_rnn.attention.fitting import FittedPolynomial
+
+        if not self.reads_key_norm:
+            return super().fit(job, before, has_fixed_state)
+        return FittedPolynomial(job, self, before.key_norm, has_fixed_state)
 
     @property
     def degree(self) -> int:
@@ -83,12 +213,6 @@ class Polynomial(Score):
     def is_taylor(self) -> bool:
         """Whether this is Σ_{n≤N} x^n/n!, the Taylor polynomial of exp."""
         return self.coefficients == taylor_coefficients(self.degree)
-
-    @property
-    def derivative(self) -> Polynomial | None:
-        """f', or None for a constant."""
-        slopes = [n * c for n, c in enumerate(self.coefficients)][1:]
-        return Polynomial(coefficients=tuple(slopes)) if slopes else None
 
 
 def taylor_coefficients(order: int) -> tuple[float, ...]:

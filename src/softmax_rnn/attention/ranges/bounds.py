@@ -2,11 +2,11 @@
 
 Letters: B batch, K key heads, G query heads that share one, T keys, Tq queries (the last positions), D key dimension.
 ``extent`` is what a range remembers of the keys so far, (B, K, numbers): part of a state of fixed size. All of it is
-float64 and without gradient: a range chooses the coefficients, it is no path of learning.
+float64 and without gradient: a range chooses the coefficients, it is not a path of learning.
 
 >>> q, k = torch.ones(1, 1, 1, 2, 3), torch.tensor([[[[1.0, 0, 0], [0, 2, 0]]]])
->>> found = running_bounds(kinds.BoxRange(), q, k, Visibility(), None)
->>> found.low.flatten().tolist(), found.high.flatten().tolist()
+>>> box = running_bounds(kinds.BoxRange(), q, k, Visibility(), None)
+>>> box.low.flatten().tolist(), box.high.flatten().tolist()
 ([1.0, 0.0], [1.0, 3.0])
 """
 
@@ -59,11 +59,11 @@ class Keys:
     def score_blocks(self) -> Iterator[tuple[slice, Float[Tensor, "B K G C T"], Bool[Tensor, "B C T"]]]:
         """Blocks of queries: their scores with all keys, and who sees whom."""
         past = self.k.shape[2] - self.q.shape[3]
-        seen = Visibility(self.real)
+        visibility = Visibility(self.real)
         for start in range(0, self.q.shape[3], BLOCK):
             place = slice(start, min(start + BLOCK, self.q.shape[3]))
             positions = slice(past + place.start, past + place.stop)
-            allowed = seen.allowed(positions, slice(0, positions.stop), self.q.device)
+            allowed = visibility.allowed(positions, slice(0, positions.stop), self.q.device)
             yield place, self.q[:, :, :, place] @ self.k[:, :, None, : positions.stop].mT, allowed[:, None, None]
 
 
@@ -71,45 +71,63 @@ def running_bounds(
     part: kinds.Range,
     q: Float[Tensor, "B K G Tq D"],
     k: Float[Tensor, "B K T D"],
-    seen: Visibility,
+    visibility: Visibility,
     before: Float[Tensor, "B K S"] | None,
 ) -> Bounds:
     """The bounds of all queries, continued from what was remembered; 0 for rows that see no key."""
     with torch.no_grad():
         q, k = q.detach().double(), k.detach().double()
-        if seen.first_key is not None:
-            return _by_segment(part, q, k, seen, seen.first_key)
-        found = bounds(part, Keys(q, k, seen.key_mask, before))
-        seeing = found.low.isfinite() & found.high.isfinite()
-        return Bounds(torch.where(seeing, found.low, 0), torch.where(seeing, found.high, 0), found.extent)
+        if visibility.first_key is not None:
+            return _by_segment(part, q, k, visibility.key_mask, visibility.first_key)
+        ends = bounds(part, Keys(q, k, visibility.key_mask, before))
+        finite = ends.low.isfinite() & ends.high.isfinite()
+        return Bounds(torch.where(finite, ends.low, 0), torch.where(finite, ends.high, 0), ends.extent)
 
 
-def _by_segment(part: kinds.Range, q: Tensor, k: Tensor, seen: Visibility, first_key: Tensor) -> Bounds:
+def _by_segment(part: kinds.Range, q: Tensor, k: Tensor, key_mask: Tensor | None, first_key: Tensor) -> Bounds:
     """Each packed document by itself."""
     low, high = q.new_zeros(q.shape[:-1]), q.new_zeros(q.shape[:-1])
     time = k.shape[2]
     for row in range(k.shape[0]):
         starts = first_key[row].unique().tolist()
         for start, stop in zip(starts, [*starts[1:], time], strict=True):
-            mask = None if seen.key_mask is None else seen.key_mask[row : row + 1, start:stop]
+            mask = None if key_mask is None else key_mask[row : row + 1, start:stop]
             place = (slice(row, row + 1), slice(None), slice(None), slice(start, stop))
-            found = running_bounds(part, q[place], k[row : row + 1, :, start:stop], Visibility(mask), None)
-            low[place], high[place] = found.low, found.high
+            ends = running_bounds(part, q[place], k[row : row + 1, :, start:stop], Visibility(mask), None)
+            low[place], high[place] = ends.low, ends.high
     return Bounds(low, high)
 
 
+@singledispatch
 def empty_extent(part: kinds.Range, dim: int) -> Float[Tensor, " S"] | None:
     """What a range remembers before the first key; None where it remembers nothing."""
-    ends = {
-        kinds.NormRange: torch.zeros(1),
-        kinds.BoxRange: torch.cat([torch.full((dim,), torch.inf), torch.full((dim,), -torch.inf)]),
-        kinds.MeanPoint: torch.zeros(1 + dim),
-        kinds.MomentRange: torch.zeros(1 + dim + dim * dim),
-        # NaN marks places that hold no key yet.
-        kinds.ExtremeKeys: torch.full((2 * dim * dim,), torch.nan),
-    }
-    found = ends.get(type(part))
-    return None if found is None else found.double()
+    return None
+
+
+@empty_extent.register
+def _(part: kinds.NormRange, dim: int) -> Tensor:
+    return torch.zeros(1, dtype=torch.float64)
+
+
+@empty_extent.register
+def _(part: kinds.BoxRange, dim: int) -> Tensor:
+    return torch.tensor([torch.inf, -torch.inf], dtype=torch.float64).repeat_interleave(dim)
+
+
+@empty_extent.register
+def _(part: kinds.MeanPoint, dim: int) -> Tensor:
+    return torch.zeros(1 + dim, dtype=torch.float64)
+
+
+@empty_extent.register
+def _(part: kinds.MomentRange, dim: int) -> Tensor:
+    return torch.zeros(1 + dim + dim * dim, dtype=torch.float64)
+
+
+@empty_extent.register
+def _(part: kinds.ExtremeKeys, dim: int) -> Tensor:
+    # NaN marks places that hold no key yet.
+    return torch.full((2 * dim * dim,), torch.nan, dtype=torch.float64)
 
 
 @singledispatch
@@ -123,7 +141,7 @@ def _(part: kinds.FixedRange, keys: Keys) -> Bounds:
     shape = keys.q.shape[:4]
     heads = shape[1] * shape[2]
     if len(part.low) not in (1, heads):
-        raise InputError(f"range: expected 1 or {heads} pairs of ends, one a query head, got {len(part.low)}")
+        raise InputError(f"range: expected 1 or {heads} pairs of ends, one per query head, got {len(part.low)}")
     ends = [torch.tensor(x, dtype=torch.float64, device=keys.q.device) for x in (part.low, part.high)]
     low, high = (x.expand(heads).view(1, shape[1], shape[2], 1).expand(shape) for x in ends)
     return Bounds(low, high)
@@ -203,9 +221,9 @@ def _(part: kinds.ExtremeKeys, keys: Keys) -> Bounds:
     for place, scores, allowed in whole.score_blocks():
         chosen = places[:, :, None, first + place.start : first + place.stop].expand(*scores.shape[:-1], -1)
         held = scores.gather(-1, chosen)
-        seen = allowed.expand_as(scores).gather(-1, chosen)  # a row that sees no key has places of padding
-        low[..., place] = torch.where(seen, held, torch.inf).amin(-1)
-        high[..., place] = torch.where(seen, held, -torch.inf).amax(-1)
+        visible = allowed.expand_as(scores).gather(-1, chosen)  # a row that sees no key has places of padding
+        low[..., place] = torch.where(visible, held, torch.inf).amin(-1)
+        high[..., place] = torch.where(visible, held, -torch.inf).amax(-1)
     width = high - low
     extent = k.gather(2, places[:, :, -1, :, None].expand(-1, -1, -1, dim))
     if real is not None:

@@ -18,11 +18,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts import MAX_ORDER, Part, Polynomial, Score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softmax_rnn.attention.contraction import Contraction
+    from softmax_rnn.attention.fitting import Fitted, KeySummary
+    from softmax_rnn.attention.scores import Series
 
 __all__ = [
     "AttentionSpec",
@@ -49,7 +56,7 @@ class Range(Part):
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRange(Range):
-    """The same range for all queries of a head: one pair of numbers, or one pair a query head."""
+    """The same range for all queries of a head: one pair of numbers, or one pair per query head."""
 
     kind: ClassVar[str] = "fixed"
     low: tuple[float, ...]
@@ -156,3 +163,41 @@ class ExpOnRange(Score):
     def finite_features(self) -> Polynomial | None:
         """The orders that a state of fixed size holds; their coefficients differ from query to query."""
         return Polynomial(coefficients=(1.0,) * (self.degree + 1)) if self.range.causal_state else None
+
+    @property
+    def why_no_features(self) -> str:
+        """Only a range that cannot be known from running values takes them away."""
+        return "the true range of a row needs all its keys"
+
+    @property
+    def needs_wide_state(self) -> bool:
+        """On a range that is too wide all weights of a row are far smaller than those at the range's end."""
+        return True
+
+    @property
+    def work(self) -> tuple[float, float]:
+        """Four passes per order."""
+        return 0.0, 4.0 * self.degree
+
+    def can_be_negative(self, lowest: float | None) -> bool:
+        """Outside its range, unless the power is even."""
+        return self.power % 2 == 1
+
+    def series(self, rows: Tensor | None = None) -> Series:
+        """P(t)^power; ``rows`` are Chebyshev coefficients, without them P is a Taylor polynomial of exp(t/power)."""
+        from softmax_rnn.attention import scores
+
+        base = scores.Taylor(self.degree // self.power, self.power) if rows is None else scores.RowChebyshev(rows)
+        return scores.Raised(base, self.power)
+
+    def fit(self, job: Contraction, before: KeySummary, has_fixed_state: bool) -> Fitted:
+        """Written in terms of each row's range."""
+        from softmax_rnn.attention.ranges.series import FittedOnRange
+
+        return FittedOnRange(job, self, before.extent, has_fixed_state)
+
+    def empty_extent(self, key_dim: int) -> Tensor | None:
+        """What the range remembers before the first key."""
+        from softmax_rnn.attention.ranges.bounds import empty_extent
+
+        return empty_extent(self.range, key_dim)

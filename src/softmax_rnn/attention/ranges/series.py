@@ -20,9 +20,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.contraction import Contraction, widen
+from softmax_rnn.attention.contraction import Contraction
+from softmax_rnn.attention.fitting import Fitted, KeySummary
 from softmax_rnn.attention.parts import taylor_coefficients
-from softmax_rnn.attention.ranges.bounds import Bounds
+from softmax_rnn.attention.ranges.bounds import Bounds, running_bounds
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, MeanPoint
 
 SMALLEST_RADIUS = 0.5
@@ -54,44 +55,49 @@ def _transform(degree: int) -> tuple[Float[Tensor, " M"], Float[Tensor, "M O"]]:
     return torch.cos(angle), series
 
 
-def _centre_and_radius(bounds: Bounds) -> tuple[Tensor, Tensor]:
-    return (bounds.low + bounds.high) / 2, ((bounds.high - bounds.low) / 2).clamp(min=SMALLEST_RADIUS)
+class FittedOnRange(Fitted):
+    """The contraction in terms of each row's range."""
 
+    def __init__(
+        self, job: Contraction, score: ExpOnRange, before: Float[Tensor, "B K S"] | None, has_fixed_state: bool
+    ) -> None:
+        super().__init__(job, has_fixed_state)
+        self.score = score
+        self.bounds: Bounds = running_bounds(score.range, job.q, job.k, job.visibility, before)
+        self.at_a_point = isinstance(score.range, MeanPoint)
+        self.centre = (self.bounds.low + self.bounds.high) / 2
+        self.radius = ((self.bounds.high - self.bounds.low) / 2).clamp(min=SMALLEST_RADIUS)
+        if self.at_a_point:
+            self.radius = torch.ones_like(self.radius)
+        self.log_scale = self.centre if self.at_a_point else self.centre + self.radius
 
-def for_keys(job: Contraction, bounds: Bounds) -> Contraction:
-    """For forms that see keys: the dot product is t, the rows are Chebyshev coefficients."""
-    score, job = job.score, widen(job)
-    assert isinstance(score, ExpOnRange)
-    centre, radius = _centre_and_radius(bounds)
-    rows = None
-    if isinstance(score.range, MeanPoint):
-        q, log_scale = torch.cat([job.q, -centre[..., None]], -1), centre
-    else:
-        inverse = (1 / radius)[..., None]
-        q = torch.cat([job.q * inverse, -(centre / radius)[..., None]], -1)
-        rows = chebyshev_coefficients(radius, score.degree // score.power, score.power)
-        log_scale = centre + radius
-    k = torch.cat([job.k, torch.ones_like(job.k[..., :1])], -1)
-    return replace(job, q=q, k=k, rows=rows, log_scale=log_scale)
+    @property
+    def summary(self) -> KeySummary:
+        """What the range remembers."""
+        return KeySummary(extent=self.bounds.extent)
 
+    def for_keys(self) -> Contraction:
+        """The dot product is t, the rows are Chebyshev coefficients."""
+        job, steps = self.job.widened(), self.score.degree // self.score.power
+        q = torch.cat([job.q / self.radius[..., None], -(self.centre / self.radius)[..., None]], -1)
+        k = torch.cat([job.k, torch.ones_like(job.k[..., :1])], -1)
+        rows = None if self.at_a_point else chebyshev_coefficients(self.radius, steps, self.score.power)
+        return replace(job, q=q, k=k, rows=rows, log_scale=self.log_scale)
 
-def for_state(job: Contraction, bounds: Bounds) -> Contraction:
-    """For forms that go through a state: the same polynomial in powers of the dot product, each row its own."""
-    score, job = job.score, widen(job)
-    assert isinstance(score, ExpOnRange) and score.finite_features is not None
-    centre, radius = _centre_and_radius(bounds)
-    steps = score.degree // score.power
-    if isinstance(score.range, MeanPoint):
-        radius, log_scale = torch.ones_like(radius), centre
-        scaled = [c / score.power**n for n, c in enumerate(taylor_coefficients(steps))]
-        rows = torch.tensor(scaled, dtype=torch.float64, device=centre.device).expand(*centre.shape, -1)
-    else:
-        log_scale = centre + radius
-        monomials = torch.from_numpy(_monomials_of_chebyshev(steps)).to(centre.device)
-        rows = chebyshev_coefficients(radius, steps, score.power) @ monomials
-    rows = _shifted(_to_power(rows, score.power), centre / radius)
-    q = job.q / radius[..., None]
-    return replace(job, score=score.finite_features, q=q, rows=rows, log_scale=log_scale)
+    def for_state(self) -> Contraction:
+        """The same polynomial in powers of the dot product, each row its own."""
+        job, power, polynomial = self.job.widened(), self.score.power, self.score.finite_features
+        assert polynomial is not None
+        steps = self.score.degree // power
+        if self.at_a_point:
+            scaled = [c / power**n for n, c in enumerate(taylor_coefficients(steps))]
+            rows = self.centre.new_tensor(scaled).expand(*self.centre.shape, -1)
+        else:
+            monomials = torch.from_numpy(_monomials_of_chebyshev(steps)).to(self.centre.device)
+            rows = chebyshev_coefficients(self.radius, steps, power) @ monomials
+        rows = _shifted(_to_power(rows, power), self.centre / self.radius)
+        q = job.q / self.radius[..., None]
+        return replace(job, score=polynomial, q=q, rows=rows, log_scale=self.log_scale)
 
 
 @cache

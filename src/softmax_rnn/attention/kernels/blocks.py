@@ -9,14 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.forms import blockwise as form
 from softmax_rnn.attention.visibility import Visibility
-
-BLOCK = {"cpu": 256}
-"""Positions a block; 256 × 256 weights of a head fit the second-level cache of a CPU core. Elsewhere larger."""
-DEFAULT_BLOCK = 1024
-GROUP_NUMBERS = {"cpu": 2**20}
-"""Weights that are in work at once, over all heads of a group."""
-DEFAULT_GROUP_NUMBERS = 2**26
 
 
 @dataclass(frozen=True)
@@ -52,14 +46,14 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Walk:
-    """The geometry of one contraction: B batch rows, K heads, G queries a head share them, Tq queries, T keys."""
+    """The geometry of one contraction; ``group_size`` query heads share each of the ``kv_heads``."""
 
     batch: int
     kv_heads: int
     group_size: int
     queries: int
     keys: int
-    seen: Visibility
+    visibility: Visibility
     device: torch.device
 
     @property
@@ -69,12 +63,12 @@ class Walk:
 
     @property
     def block(self) -> int:
-        """Positions a block of keys."""
-        return min(BLOCK.get(self.device.type, DEFAULT_BLOCK), self.keys)
+        """Positions per block of keys."""
+        return min(form.BLOCK.get(self.device.type, form.DEFAULT_BLOCK), self.keys)
 
     @property
     def query_block(self) -> int:
-        """Positions a block of queries; the heads of a group stand side by side in its rows."""
+        """Positions per block of queries; the heads of a group stand side by side in its rows."""
         return min(max(self.block // self.group_size, 16), self.queries)
 
     @property
@@ -84,7 +78,7 @@ class Walk:
 
     def groups(self) -> list[Group]:
         """All heads, in groups that fit the memory: several batch rows with all their heads, or part of one row."""
-        limit = GROUP_NUMBERS.get(self.device.type, DEFAULT_GROUP_NUMBERS)
+        limit = form.GROUP_NUMBERS.get(self.device.type, form.DEFAULT_GROUP_NUMBERS)
         at_once = max(1, limit // self.numbers_per_head)
         heads = self.kv_heads
         if at_once >= heads:
@@ -110,9 +104,9 @@ class Walk:
     def key_blocks(self, group: Group, queries: slice) -> Iterator[slice]:
         """Blocks of the keys that some query of the block can see."""
         first = 0
-        if self.seen.first_key is not None:
+        if self.visibility.first_key is not None:
             # Segments follow each other: the first query of the block looks back farthest.
-            first = int(self.seen.first_key[group.batches, self.past + queries.start].min())
+            first = int(self.visibility.first_key[group.batches, self.past + queries.start].min())
         stop = self.past + queries.stop
         for start in range(first - first % self.block, stop, self.block):
             yield slice(start, min(start + self.block, stop))
@@ -141,26 +135,26 @@ class Masks:
             self._by_batch(block, mask).mul_(mask)
 
     def _of(
-        self, group: Group, queries: slice, keys: slice, seen: float, hidden: float
+        self, group: Group, queries: slice, keys: slice, visible: float, hidden: float
     ) -> Float[Tensor, "N 1 1 Q J"] | None:
-        """One number where a query sees a key, another elsewhere; None where it sees all."""
+        """One number for visible keys, another for hidden ones; None where all are visible."""
         walk = self.walk
         place = slice(walk.past + queries.start, walk.past + queries.stop)
-        if walk.seen.is_plain:
+        if walk.visibility.is_plain:
             if keys.stop <= place.start + 1:
                 return None
             key = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start, hidden)
             if key not in self._causal:
-                self._causal[key] = self._numbers(walk.seen.allowed(place, keys, walk.device), seen, hidden)
+                self._causal[key] = self._numbers(walk.visibility.allowed(place, keys, walk.device), visible, hidden)
             return self._causal[key]
-        allowed = walk.seen.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
-        return None if bool(allowed.all()) else self._numbers(allowed, seen, hidden)
+        allowed = walk.visibility.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
+        return None if bool(allowed.all()) else self._numbers(allowed, visible, hidden)
 
-    def _numbers(self, allowed: Tensor, seen: float, hidden: float) -> Tensor:
-        mask = torch.full(allowed.shape, seen, dtype=self.like.dtype, device=self.like.device)
+    def _numbers(self, allowed: Tensor, visible: float, hidden: float) -> Tensor:
+        mask = torch.full(allowed.shape, visible, dtype=self.like.dtype, device=self.like.device)
         return mask.masked_fill_(~allowed, hidden)[:, None, None]
 
     def _by_batch(self, block: Tensor, mask: Tensor) -> Tensor:
-        """A block seen as (rows of the batch, heads, G, queries, keys)."""
+        """A block as (rows of the batch, heads, G, queries, keys)."""
         rows, size, count = mask.shape[0], *mask.shape[-2:]
         return block.view(rows, block.shape[0] // rows, -1, size, count)

@@ -1,0 +1,78 @@
+"""The decay between two positions: decay(i, j) = exp(c_i − c_j), c the running sum of the log decays.
+
+c is float64, so that the difference of two large numbers keeps its digits; blocks and chunks take both sides
+relative to an origin of their own before they go to the dtype of the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+SMALLEST_LOG_DECAY = -1e4
+"""A log decay below this is exp(…) = 0 in every dtype, and −inf would make −inf + inf of the running sum."""
+
+
+@dataclass(frozen=True)
+class ChunkDecay:
+    """What passes through a chunk that begins at a, as logarithms, one row per head."""
+
+    from_past: Float[Tensor, "N C"]
+    """c_i − c_{a−1}."""
+    into_state: Float[Tensor, "N C"]
+    """c_end − c_j."""
+    keep: Float[Tensor, "N 1"]
+    """c_end − c_{a−1}."""
+    inside: Float[Tensor, "N C C"]
+    """c_i − c_j."""
+
+
+@dataclass(frozen=True)
+class RunningDecay:
+    """c, per head (B, K, T), or with batch and heads as one axis (N, T)."""
+
+    c: Float[Tensor, "*heads T"]
+
+    @classmethod
+    def of(cls, log_decay: Float[Tensor, "B H T"], key_mask: Bool[Tensor, "B T"] | None) -> RunningDecay:
+        """c_i = Σ_{r≤i} log decay_r; padding does not decay."""
+        steps = log_decay.double().clamp(min=SMALLEST_LOG_DECAY)
+        if key_mask is not None:
+            steps = steps.masked_fill(~key_mask[:, None], 0.0)
+        return cls(steps.cumsum(-1))
+
+    def after(self, past: Float[Tensor, "B K T"]) -> RunningDecay:
+        """The same behind the positions of a past."""
+        return RunningDecay(torch.cat([past, self.c + past[..., -1:]], -1))
+
+    def until(self, stop: int) -> RunningDecay:
+        """The first positions."""
+        return RunningDecay(self.c[..., :stop])
+
+    def between(self, past: int, dtype: torch.dtype) -> Float[Tensor, "B K 1 Tq T"]:
+        """log decay(i, j) for all queries and keys."""
+        return (self.c[:, :, past:, None] - self.c[:, :, None, :])[:, :, None].to(dtype)
+
+    def step(self, t: int) -> Float[Tensor, "B K"]:
+        """What position t leaves of the past."""
+        return torch.exp(self.c[:, :, t] - self.c[:, :, t - 1] if t else self.c[:, :, 0])
+
+    def from_origin(self, heads: slice, origin: int, place: slice) -> Float[Tensor, "N C"]:
+        """c at some positions, relative to the one at the origin."""
+        return self.c[heads, place] - self.c[heads, origin, None]
+
+    def chunk(self, heads: slice, place: slice) -> ChunkDecay:
+        """The decays of a chunk."""
+        now = self.c[heads, place]
+        before = self.c[heads, place.start - 1, None] if place.start else torch.zeros_like(now[:, :1])
+        end = now[:, -1:]
+        return ChunkDecay(now - before, end - now, end - before, now[:, :, None] - now[:, None, :])
+
+    def gradient(self, at_query: Float[Tensor, "N Tq"], at_key: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+        """dc from Σ_j dw_ij w_ij of each query, which is dy_i·y_i, and Σ_i dw_ij w_ij of each key, du_j·u_j."""
+        grad = -at_key.double()
+        grad[:, grad.shape[1] - at_query.shape[1] :] += at_query
+        return grad.to(self.c.dtype)

@@ -1,0 +1,147 @@
+"""Weights kept inside the number range: each form gets the contraction in terms whose sums are floats.
+
+A form that sees keys and a form that goes through a state need different terms, so a score's `fit` gives both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention import scores
+from softmax_rnn.attention.contraction import Contraction
+from softmax_rnn.attention.parts import Polynomial
+
+LARGEST_LOG = {torch.float32: 60.0, torch.float64: 690.0}
+"""Weights up to e^this are summed as they are; the number range ends at about e^88 and e^709."""
+
+
+@dataclass(frozen=True)
+class KeySummary:
+    """What a state of fixed size knows of its keys beside the sums."""
+
+    key_norm: Float[Tensor, "B K"] | None = None
+    """The largest |k|, for scores that read it."""
+    extent: Float[Tensor, "B K S"] | None = None
+    """What the range of an exp on a range remembers."""
+
+
+class Fitted:
+    """A contraction that needs no fitting: exp has its own way, and a first power stays where it is."""
+
+    def __init__(self, job: Contraction, has_fixed_state: bool) -> None:
+        self.job = job
+        self.has_fixed_state = has_fixed_state
+        """Whether the past is a state of fixed size, and not a list of keys."""
+
+    @property
+    def summary(self) -> KeySummary:
+        """What is known of all keys so far."""
+        return KeySummary()
+
+    def for_keys(self) -> Contraction:
+        """For forms that see keys."""
+        return self.job
+
+    def for_state(self) -> Contraction:
+        """For forms that go through a state."""
+        return self.job.widened() if self.job.score.needs_wide_state else self.job
+
+
+class FittedPolynomial(Fitted):
+    """A polynomial in float32, else in float64, else row by row.
+
+    |q·k| ≤ |q||k| bounds each row. Where even float64 ends, the true largest |q·k| takes the bound's place (the
+    forms that see keys can afford it); and where that is too large as well, row i works with q_i/r_i and the
+    coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i the row's bound: the same function reduced by a known factor.
+    """
+
+    def __init__(
+        self, job: Contraction, score: Polynomial, before: Float[Tensor, "B K"] | None, has_fixed_state: bool
+    ) -> None:
+        super().__init__(job, has_fixed_state)
+        self.score = score
+        self.before = before
+
+    @cached_property
+    def key_norm(self) -> Float[Tensor, "B K"]:
+        """The largest |k|, those of the past included."""
+        norm = largest_norm(self.job.k)
+        return norm if self.before is None else torch.maximum(norm, self.before.to(norm.dtype))
+
+    @cached_property
+    def query_norms(self) -> Float[Tensor, "B K G Tq"]:
+        """|q_i|."""
+        return norms(self.job.q.double())
+
+    @property
+    def summary(self) -> KeySummary:
+        """The largest |k|."""
+        return KeySummary(key_norm=self.key_norm)
+
+    def for_keys(self) -> Contraction:
+        """The true largest score decides, where the bound does not do."""
+        return self._fitted(self.job, through_state=False)
+
+    def for_state(self) -> Contraction:
+        """The bound decides; and the powers of each side must be floats by themselves."""
+        return self._fitted(super().for_state(), through_state=True)
+
+    def _fitted(self, job: Contraction, through_state: bool) -> Contraction:
+        query_size, key_size = float(self.query_norms.max()), float(self.key_norm.max())
+        limit = LARGEST_LOG[job.q.dtype]
+        log = self._largest_log(query_size * key_size)
+        # A state multiplies entries of one side only: their powers must be floats as well.
+        apart = self.score.degree * max(abs(math.log(max(size, 1e-9))) for size in (query_size, key_size))
+        if log <= limit and (not through_state or apart <= limit):
+            return job
+        wide = job.widened()
+        if log <= LARGEST_LOG[torch.float64] or self.score.clamp is not None:
+            return wide
+        size = self.query_norms * self.key_norm.double()[..., None, None] if through_state else _largest_scores(wide)
+        size = size.clamp(min=1e-30)
+        bound = scores.log_bound(self.score, size)
+        if float(bound.max()) <= LARGEST_LOG[torch.float64]:
+            return wide
+        log_size = torch.log(size)
+        rows = [c * torch.exp(n * log_size - bound) for n, c in enumerate(self.score.coefficients)]
+        return replace(wide, q=wide.q / size[..., None], rows=torch.stack(rows, dim=-1), log_scale=bound)
+
+    def _largest_log(self, size: float) -> float:
+        size = max(size, 1e-30 if self.score.clamp is None else abs(self.score.clamp))
+        return float(scores.log_bound(self.score, torch.tensor(size, dtype=torch.float64)))
+
+
+def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
+    """|x|, in float64 where float32 has no squares; 0 for vectors that hold NaN or inf.
+
+    Their weights are not floats whatever the bound is, and those of others must not depend on them.
+    """
+    lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
+    if bool(lengths.isfinite().all()):
+        return lengths
+    lengths = torch.linalg.vector_norm(x.detach().double(), dim=-1)
+    return lengths.masked_fill(~x.isfinite().all(-1), 0)
+
+
+def largest_norm(x: Float[Tensor, "*batch T D"]) -> Float[Tensor, "*batch"]:
+    """max_t |x_t|."""
+    return norms(x).amax(-1)
+
+
+def _largest_scores(job: Contraction) -> Float[Tensor, "B K G Tq"]:
+    """max_j |q_i·k_j| over all keys, some of which i may not see, a block at a time."""
+    with torch.no_grad():
+        largest = torch.zeros(job.q.shape[:-1], dtype=job.q.dtype, device=job.q.device)
+        for start in range(0, job.k.shape[2], 256):
+            keys = job.k[:, :, None, start : start + 256].mT
+            for first in range(0, job.q.shape[3], 256):
+                place = slice(first, first + 256)
+                block = (job.q[:, :, :, place] @ keys).abs().nan_to_num(0).amax(-1)
+                largest[..., place] = torch.maximum(largest[..., place], block)
+        return largest

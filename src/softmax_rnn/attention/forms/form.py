@@ -1,0 +1,81 @@
+"""What a form is: why it cannot serve, what it costs, how it runs.
+
+Planning needs no torch, so a form imports its kernel when it runs. The cost model counts multiplications and passes
+over weights; its few rates are those of a CPU core pair, and `softmax-rnn bench attention` compares the choice with
+the form that was measured to be fastest.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from softmax_rnn.attention.situation import Situation
+from softmax_rnn.attention.spec import AttentionSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softmax_rnn.attention.contraction import Contraction, Sums
+    from softmax_rnn.attention.fitting import Fitted
+
+# Nanoseconds: a multiply-add pair of a matrix product, a pass over one weight, exp of one weight, one operator call.
+PRODUCT = 0.016
+PASS = 0.08
+EXP = 0.7
+CALL = 6_000.0
+MEMORY_PASS = 0.35
+"""A pass over weights that do not fit the cache."""
+
+
+class Form(ABC):
+    """An exact way to compute the contraction."""
+
+    name: ClassVar[str]
+    reason: ClassVar[str]
+    """Why one takes it, where it is the fastest."""
+
+    @abstractmethod
+    def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
+        """Why it cannot serve, or None."""
+
+    @abstractmethod
+    def cost(self, spec: AttentionSpec, situation: Situation) -> float:
+        """Its time in nanoseconds, about; asked only where it does not refuse."""
+
+    @abstractmethod
+    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+        """The sums after the matrix of a fixed state (None: nothing yet), and the matrix after them where the spec
+        has one and it is asked for.
+        """
+
+
+class FormWithKeys(Form):
+    """A form that needs all keys."""
+
+    def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
+        """After a state of fixed size there are none."""
+        return "the past is a state of fixed size, its keys are gone" if situation.has_fixed_past else None
+
+    @abstractmethod
+    def sums(self, job: Contraction) -> Sums:
+        """The sums over the keys."""
+
+    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+        """The sums; a matrix to go on with is made by the chunked kernel."""
+        sums = self.sums(fitted.for_keys())
+        if not (keep_state and fitted.has_fixed_state):
+            return sums, None
+        from softmax_rnn.attention.kernels.chunked import chunked
+
+        return sums, chunked(fitted.for_state())[1]
+
+
+def weight_time(spec: AttentionSpec) -> float:
+    """Nanoseconds that the score and the decay take per weight, forward."""
+    exponentials, passes = spec.score.work
+    if spec.score.clamp is not None:
+        passes += 1
+    if spec.forget_gate is not None:
+        exponentials, passes = exponentials + 1, passes + 2
+    return exponentials * EXP + passes * PASS

@@ -1,0 +1,124 @@
+"""Any score in O(T) memory: blocks of weights are made, used and forgotten, and made again in the backward pass.
+
+Of exp only exp(x − m) is ever formed, m the largest logarithm of the row so far; the sums made with an older m
+are multiplied by exp(m_old − m_new).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.fitting import largest_norm
+from softmax_rnn.attention.kernels.block import Setting, Work, exp_
+from softmax_rnn.attention.kernels.block_gradients import Gradients, walk_backward
+from softmax_rnn.attention.kernels.blocks import Walk
+from softmax_rnn.attention.second_derivative import once
+
+
+def blockwise(job: Contraction) -> Sums:
+    """The sums of `parallel`, block by block."""
+    batch, kv_heads, groups, queries, _ = job.q.shape
+    walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device)
+    setting = Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job))
+    decay = None if job.decay is None else job.decay.c
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, job.rows)]
+    numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
+    shape = (batch, kv_heads)
+    return Sums(
+        numerator.unflatten(0, shape),
+        None if row_sum is None else row_sum.unflatten(0, shape),
+        job.log_scale if log_scale is None else log_scale.unflatten(0, shape),
+    )
+
+
+def _largest_score(job: Contraction) -> float:
+    if job.score.clamp is not None or job.decay is None:
+        return job.score.clamp or 0.0
+    return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max())
+
+
+class _Blockwise(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, decay, rows, setting: Setting):  # type: ignore[override]
+        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, setting)
+        forward = _exp_forward if setting.score.is_exponential else _forward
+        numerator, row_sum, log_scale = forward(work)
+        # The sums themselves are needed again only for the gradient of the decay.
+        sums = (None, None) if decay is None else (numerator, row_sum)
+        ctx.save_for_backward(q, k, v, decay, rows, *sums, log_scale)
+        ctx.setting = setting
+        if log_scale is not None:
+            ctx.mark_non_differentiable(log_scale)
+        ctx.set_materialize_grads(False)
+        return numerator, row_sum, log_scale
+
+    @staticmethod
+    @once("blockwise")
+    def backward(ctx, d_numerator, d_row_sum, _):  # type: ignore[override]
+        q, k, v, decay, rows, numerator, row_sum, log_scale = ctx.saved_tensors
+        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, ctx.setting)
+        if d_numerator is None:
+            d_numerator = q.new_zeros(*q.shape[:3], v.shape[-1])
+        grads = Gradients(work, d_numerator.contiguous(), d_row_sum)
+        walk_backward(work, grads, log_scale)
+        d_decay = None if decay is None else grads.of_decay(work, numerator, row_sum)
+        return grads.q, grads.k, grads.v, d_decay, None, None
+
+
+def _empty_sums(work: Work) -> tuple[Tensor, Tensor | None]:
+    shape = work.q.shape[:3]
+    return work.q.new_empty(*shape, work.v.shape[-1]), work.q.new_empty(shape) if work.setting.wants_row_sum else None
+
+
+def _exp_forward(work: Work) -> tuple[Tensor, Tensor | None, Tensor]:
+    numerator, row_sum = _empty_sums(work)
+    log_scale = work.q.new_empty(work.q.shape[:3])
+    lowest = torch.finfo(work.q.dtype).min / 2
+    for group in work.setting.walk.groups():
+        for row in work.query_blocks(group):
+            total = row.q.new_zeros(*row.q.shape[:2], work.v.shape[-1])
+            mass = row.q.new_zeros(*row.q.shape[:2], 1)
+            largest = row.q.new_full((*row.q.shape[:2], 1), lowest)
+            # The nearest keys first: where the past has faded, the rest is known to be negligible.
+            for block in reversed(row.blocks()):
+                if block.has_faded(largest):
+                    continue
+                x = block.logarithms_(block.dots())
+                newest = torch.maximum(largest, x.amax(-1, keepdim=True))
+                weights = exp_(x.sub_(newest))
+                shrink = torch.exp(largest - newest)
+                total.mul_(shrink).baddbmm_(weights, block.v)
+                if row_sum is not None:
+                    mass.mul_(shrink).add_(weights.sum(-1, keepdim=True))
+                largest = newest
+            row.write(numerator, total)
+            # A row that saw no key has nothing to scale.
+            scale = torch.where(largest > lowest, largest if row.decay is None else largest + row.decay, 0)
+            row.write(log_scale, scale[..., 0])
+            if row_sum is not None:
+                row.write(row_sum, mass[..., 0])
+    return numerator, row_sum, log_scale
+
+
+def _forward(work: Work) -> tuple[Tensor, Tensor | None, None]:
+    numerator, row_sum = _empty_sums(work)
+    negative = work.setting.negative
+    for group in work.setting.walk.groups():
+        for row in work.query_blocks(group):
+            total = row.q.new_zeros(*row.q.shape[:2], work.v.shape[-1])
+            mass = row.q.new_zeros(row.q.shape[:2])
+            for block in row.blocks():
+                weights = row.series.value(block.clamp_(block.dots()))
+                block.decay_and_mask_(weights)
+                if negative is not None:
+                    negative.note(weights, group.heads, row.queries)
+                total.baddbmm_(weights, block.v)
+                if row_sum is not None:
+                    mass.add_(weights.sum(-1))
+            row.write(numerator, total)
+            if row_sum is not None:
+                row.write(row_sum, mass)
+    return numerator, row_sum, None

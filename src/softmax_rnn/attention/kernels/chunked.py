@@ -1,0 +1,145 @@
+"""Finite features in O(T) time: a state between chunks, the weights themselves inside a chunk.
+
+For a polynomial score f(q·k) = φ(q)·φ(k) with F features, and U = [v, 1] (the 1 only where a row sum is asked
+for), the state is S = Σ_j φ(k_j) U_jᵀ, an F × E' matrix per head: the hidden states H^(n) of all orders, one below
+the other. A chunk of C positions from position a on, c the running log decay:
+
+    y_i = e^(c_i − c_{a−1}) · φ(q_i) S  +  Σ_{a≤j≤i} f(q_i·k_j) e^(c_i − c_j) U_j
+    S   ← e^(c_end − c_{a−1}) · S  +  Σ_j φ(k_j) e^(c_end − c_j) U_jᵀ
+
+The backward pass walks twice, each time with one state: forwards for the queries (S again), backwards for keys
+and values (the gradient of S). No state is stored, so its memory does not grow with T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.features import SymmetricFeatures
+from softmax_rnn.attention.kernels.blocks import Group
+from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
+from softmax_rnn.attention.second_derivative import once
+
+
+def values_and_ones(job: Contraction) -> Float[Tensor, "B K T U"]:
+    """U = [v, 1], with 0 for keys that nobody sees."""
+    u = job.v
+    if job.wants_row_sum:
+        u = torch.cat([u, u.new_ones(*u.shape[:-1], 1)], dim=-1)
+    mask = job.visibility.key_mask
+    return u if mask is None else u * mask[:, None, :, None]
+
+
+def split_sums(job: Contraction, y: Float[Tensor, "B K G Tq U"]) -> Sums:
+    """The numerator and, where it was asked for, the row sum in the last column."""
+    if job.wants_row_sum:
+        return Sums(y[..., :-1], y[..., -1], job.log_scale)
+    return Sums(y, None, job.log_scale)
+
+
+def chunked(job: Contraction, state: Float[Tensor, "B K F U"] | None = None) -> tuple[Sums, Float[Tensor, "B K F U"]]:
+    """The sums of `parallel`, continued from a state, and the state after the last position."""
+    polynomial = job.score.finite_features
+    assert polynomial is not None
+    features = SymmetricFeatures(polynomial, job.k.shape[-1])
+    u = values_and_ones(job)
+    batch, kv_heads = u.shape[:2]
+    layout = Layout(features, job.visibility, batch, kv_heads, job.q.shape[2], job.k.shape[2])
+    if state is None:
+        state = u.new_zeros(batch, kv_heads, features.count, u.shape[-1])
+    decay = None if job.decay is None else job.decay.c
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, decay, state.to(u.dtype), job.rows)]
+    y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
+    assert isinstance(y, Tensor) and isinstance(state, Tensor)
+    shape = (batch, kv_heads)
+    return split_sums(job, y.unflatten(0, shape)), state.unflatten(0, shape)
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, u, decay, state, rows, layout: Layout):  # type: ignore[override]
+        inputs = Inputs(q, k, u, None if decay is None else RunningDecay(decay), rows, layout)
+        y = q.new_empty(*q.shape[:3], u.shape[-1])
+        end = torch.empty_like(state)
+        for group in layout.groups():
+            running = state[group.heads].clone()
+            for chunk in inputs.chunks(group, layout.places()):
+                weights = chunk.series.value(torch.bmm(chunk.q, chunk.k.mT))
+                inside = torch.bmm(chunk.decay_and_mask_(weights), chunk.u)
+                past = torch.bmm(chunk.query_features().mT, running)
+                total = inside.add_(times(past, chunk.passing.from_past))
+                y[group.heads, :, chunk.place] = total.unflatten(1, (q.shape[1], -1))
+                running = chunk.advance(running)
+            end[group.heads] = running
+        ctx.save_for_backward(q, k, u, decay, state, rows, *((None, None) if decay is None else (y, end)))
+        ctx.layout = layout
+        ctx.set_materialize_grads(False)
+        return y, end
+
+    @staticmethod
+    @once("chunked")
+    def backward(ctx, dy, d_end):  # type: ignore[override]
+        q, k, u, decay, state, rows, y, end = ctx.saved_tensors
+        inputs = Inputs(q, k, u, None if decay is None else RunningDecay(decay), rows, ctx.layout)
+        dy = q.new_zeros(*q.shape[:3], u.shape[-1]) if dy is None else dy
+        d_end = torch.zeros_like(state) if d_end is None else d_end
+        grads = _Gradients(dy, torch.empty_like(q), torch.empty_like(k), torch.empty_like(u))
+        d_state = torch.empty_like(state)
+        for group in ctx.layout.groups():
+            _backward_queries(inputs, group, grads, state[group.heads].clone())
+            d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
+        d_decay = None
+        if inputs.decay is not None:
+            d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
+            d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
+        return grads.q, grads.k, grads.u, d_decay, d_state, None, None
+
+
+@dataclass(frozen=True)
+class _Gradients:
+    """The gradient of the outputs, and those that are being filled."""
+
+    y: Float[Tensor, "M G T U"]
+    q: Float[Tensor, "M G T D"]
+    k: Float[Tensor, "M T D"]
+    u: Float[Tensor, "M T U"]
+
+
+def _backward_queries(inputs: Inputs, group: Group, grads: _Gradients, state: Float[Tensor, "N F U"]) -> None:
+    """First walk: the gradient of the queries, and all gradients of the weights inside the chunks."""
+    features, heads = inputs.layout.features, group.heads
+    for chunk in inputs.chunks(group, inputs.layout.places()):
+        place = chunk.place
+        dy = grads.y[heads, :, place].flatten(1, 2)
+        x = torch.bmm(chunk.q, chunk.k.mT)
+        dx = torch.bmm(dy, chunk.u.mT).mul_(chunk.decay_and_mask_(chunk.series.slope(x)))
+        weights = chunk.decay_and_mask_(chunk.series.value(x))
+        grads.u[heads, place] = torch.bmm(weights.mT, dy)
+        grads.k[heads, place] = torch.bmm(dx.mT, chunk.q)
+        d_features = torch.bmm(state, times(dy, chunk.passing.from_past).mT)
+        d_past = features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+        total = torch.bmm(dx, chunk.k).add_(d_past.mT)
+        grads.q[heads, :, place] = total.unflatten(1, (grads.q.shape[1], -1))
+        state = chunk.advance(state)
+
+
+def _backward_keys(
+    inputs: Inputs, group: Group, grads: _Gradients, d_state: Float[Tensor, "N F U"]
+) -> Float[Tensor, "N F U"]:
+    """Second walk, from the end: the gradients of keys and values through the state; returns that of the state."""
+    features, heads = inputs.layout.features, group.heads
+    for chunk in inputs.chunks(group, reversed(inputs.layout.places())):
+        place, passing = chunk.place, chunk.passing
+        grads.u[heads, place] += times(torch.bmm(chunk.key_features().mT, d_state), passing.into_state)
+        d_features = torch.bmm(d_state, times(chunk.u, passing.into_state).mT)
+        grads.k[heads, place] += features.key_backward(chunk.k.mT.contiguous(), d_features).mT
+        dy_past = times(grads.y[heads, :, place].flatten(1, 2), passing.from_past)
+        step = torch.bmm(chunk.query_features(), dy_past)
+        d_state = step.add_(times(d_state, passing.keep))
+    return d_state

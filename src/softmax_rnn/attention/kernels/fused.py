@@ -1,0 +1,53 @@
+"""The platform's softmax kernel, for all specs in which exp is divided by its row sum, openly or by a norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.second_derivative import differentiable_once
+from softmax_rnn.attention.visibility import Piece
+
+
+def fused(job: Contraction) -> Sums:
+    """softmax(q·k) v: the numerator divided by the row sum; packed and padded rows piece by piece."""
+    kv_heads, groups, queries = job.q.shape[1:4]
+    width = job.v.shape[3]
+    dim = max(job.q.shape[-1], width)
+    q, k, v = differentiable_once("fused", job.q, job.k, job.v)
+    # The kernels want one head dimension for q, k and v; zero columns change nothing.
+    q = _pad(q.flatten(1, 2), dim)
+    k, v = (_pad(x.repeat_interleave(groups, dim=1) if groups > 1 else x, dim) for x in (k, v))
+    if job.visibility.is_plain:
+        out = _attention(q, k, v, causal=queries > 1)
+    else:
+        pieces = job.visibility.pieces
+        assert pieces is not None, "the plan refuses the fused form for padding between real keys"
+        out = _by_pieces(pieces, q, k, v)
+    return Sums(out[..., :width].unflatten(1, (kv_heads, groups)), normalised=True)
+
+
+def _by_pieces(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    batch, heads, time, dim = v.shape
+    rows: list[list[Tensor]] = [[] for _ in range(batch)]
+    filled = [0] * batch
+    for piece in pieces:
+        row = slice(piece.row, piece.row + 1)
+        rows[piece.row].append(v.new_zeros(1, heads, piece.queries.start - filled[piece.row], dim))
+        rows[piece.row].append(
+            _attention(q[row, :, piece.queries], k[row, :, piece.keys], v[row, :, piece.keys], piece.causal)
+        )
+        filled[piece.row] = piece.queries.stop
+    for row in range(batch):
+        rows[row].append(v.new_zeros(1, heads, time - filled[row], dim))
+    return torch.cat([torch.cat(row, dim=2) for row in rows])
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=1.0)
+
+
+def _pad(x: Tensor, dim: int) -> Tensor:
+    return F.pad(x, (0, dim - x.shape[-1])) if x.shape[-1] < dim else x

@@ -1,0 +1,41 @@
+"""The literal form: all T × T weights, written as the equation says. It is the truth that the others meet."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from softmax_rnn.attention.contraction import Contraction, Sums
+
+
+def parallel(job: Contraction) -> Sums:
+    """y_i = Σ_j f(q_i·k_j) · decay(i, j) · v_j with every weight in memory."""
+    time, past = job.k.shape[2], job.past
+    allowed = job.visibility.allowed(slice(past, time), slice(0, time), job.q.device)[:, None, None]
+    x = torch.einsum("bkgid,bkjd->bkgij", job.q, job.k)
+    if job.score.clamp is not None:
+        x = x.clamp(max=job.score.clamp)
+    log_decay = None if job.decay is None else job.decay.between(past, x.dtype)
+    if job.score.is_exponential:
+        return _exp_sums(job, x if log_decay is None else x + log_decay, allowed)
+    weights = job.score.series(job.rows).differentiable(x)
+    if log_decay is not None:
+        weights = weights * torch.exp(torch.where(allowed, log_decay, 0))
+    weights = torch.where(allowed, weights, 0)
+    if job.negative is not None:
+        everything = slice(None)
+        job.negative.note(weights.flatten(0, 1).flatten(1, 2), everything, everything)
+    return _sums(job, weights, job.log_scale)
+
+
+def _exp_sums(job: Contraction, x: Tensor, allowed: Tensor) -> Sums:
+    # exp(x − largest) and the factor e^largest apart: the same number, without overflow.
+    x = torch.where(allowed, x, -torch.inf)
+    largest = x.detach().amax(-1)
+    largest = torch.where(torch.isfinite(largest), largest, 0)
+    return _sums(job, torch.exp(x - largest[..., None]), largest)
+
+
+def _sums(job: Contraction, weights: Tensor, log_scale: Tensor | None) -> Sums:
+    numerator = torch.einsum("bkgij,bkje->bkgie", weights, job.v)
+    return Sums(numerator, weights.sum(-1) if job.wants_row_sum else None, log_scale)

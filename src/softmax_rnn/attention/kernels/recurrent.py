@@ -1,0 +1,67 @@
+"""One position at a time, state in and state out: the form of the paper's title, and of decoding.
+
+With finite features the state is the matrix S of the chunked form:
+
+    y_t = decay_t · φ(q_t) S + f(q_t·k_t) U_t        S ← decay_t · S + φ(k_t) U_tᵀ
+
+Without (exp, clamped scores) it is the list of keys and values, and a step is one row of the literal form.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.features import SymmetricFeatures
+from softmax_rnn.attention.kernels.chunked import split_sums, values_and_ones
+from softmax_rnn.attention.kernels.parallel import parallel
+
+
+def through_features(job: Contraction, state: Float[Tensor, "B K F U"] | None) -> tuple[Sums, Float[Tensor, "B K F U"]]:
+    """Step after step through a state of fixed size."""
+    polynomial = job.score.finite_features
+    assert polynomial is not None
+    features = SymmetricFeatures(polynomial, job.k.shape[-1])
+    u = values_and_ones(job)
+    if state is None:
+        state = u.new_zeros(*u.shape[:2], features.count, u.shape[-1])
+    state = state.to(u.dtype)
+    outputs = []
+    for t in range(job.k.shape[2]):
+        keep = _keep(job, t)
+        if keep is not None:
+            state = state * keep.to(state.dtype)
+        rows = None if job.rows is None else job.rows[:, :, :, t]
+        query = features.query(job.q[:, :, :, t].flatten(0, 1).mT, None if rows is None else rows.flatten(0, 1))
+        past = torch.matmul(query.mT.unflatten(0, u.shape[:2]), state)
+        # The newest key's weight is taken directly: exact where a sum over features would cancel.
+        newest = torch.einsum("bkgd,bkd->bkg", job.q[:, :, :, t], job.k[:, :, t])[..., None]
+        weight = job.score.series(rows).differentiable(newest)
+        outputs.append(past + weight * u[:, :, t, None, :])
+        key = features.key(job.k[:, :, t].flatten(0, 1)[..., None]).unflatten(0, u.shape[:2])
+        state = torch.addcmul(state, key, u[:, :, t, None, :])
+    return split_sums(job, torch.stack(outputs, dim=3)), state
+
+
+def _keep(job: Contraction, t: int) -> Tensor | None:
+    """What is left of the state at step t: the decay of the step, nothing at the first position of a segment."""
+    keep = None if job.decay is None else job.decay.step(t)[..., None, None]
+    first = job.visibility.first_key
+    if first is not None:
+        goes_on = (first[:, t] < t)[:, None, None, None]
+        keep = goes_on if keep is None else keep * goes_on
+    return keep
+
+
+def through_keys(job: Contraction) -> Sums:
+    """Row after row through the growing list of keys and values."""
+    if job.q.shape[3] == 1:
+        return parallel(job)
+    rows = [parallel(job.at(t)) for t in range(job.q.shape[3])]
+    return Sums(
+        torch.cat([row.numerator for row in rows], dim=3),
+        torch.cat([row.row_sum for row in rows], dim=3) if job.wants_row_sum else None,  # type: ignore[misc]
+        None if rows[0].log_scale is None else torch.cat([row.log_scale for row in rows], dim=3),  # type: ignore[misc]
+    )
