@@ -57,7 +57,9 @@ def tiny(spec: AttentionSpec) -> dict[str, Tensor]:
 def test_second_derivatives_are_those_of_the_outputs(name, form):
     tensors = {n: x.clone().requires_grad_() for n, x in tiny(CHECKED[name]).items()}
     function = attention(CHECKED[name], form=form)
-    assert gradgradcheck(lambda *xs: function(**dict(zip(tensors, xs, strict=True))), tuple(tensors.values()), fast_mode=True)
+    assert gradgradcheck(
+        lambda *xs: function(**dict(zip(tensors, xs, strict=True))), tuple(tensors.values()), fast_mode=True
+    )
 
 
 REFUSED = [
