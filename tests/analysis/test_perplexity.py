@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from softmax_rnn.analysis.perplexity import conversion_report, default_text, perplexity, read_text
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, RunError
 
 torch.set_num_threads(1)
 
@@ -70,6 +70,14 @@ def test_arguments() -> None:
         read_text(Path("/no/such/file"))
     with pytest.raises(InputError, match="text: expected at least"):
         conversion_report(tiny(), text="", tokenizer=letters())
+
+
+def test_weights_that_are_not_numbers() -> None:
+    model = tiny()
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] = torch.nan
+    with pytest.raises(RunError, match="as it is, is nan"):
+        conversion_report(model, ["softmax"], "a text", tokenizer=letters())
 
 
 def test_texts(tmp_path: Path) -> None:

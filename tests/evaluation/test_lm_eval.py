@@ -18,6 +18,7 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.tasks import TaskManager
 
 from softmax_rnn.errors import InputError, UnknownNameError
+from softmax_rnn.evaluation.__main__ import evaluate
 from softmax_rnn.evaluation.harness import SoftmaxRNNLM, read_dtype
 from softmax_rnn.model.convert import convert
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
@@ -145,3 +146,22 @@ def test_the_command(checkpoint: Path, tasks: Path, tmp_path: Path) -> None:
     (written,) = tmp_path.rglob("results_*.json")
     result = json.loads(written.read_text())["results"]["toy_choice"]
     assert 0 <= result["acc,none"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--nope"], "eval: unrecognized arguments: --nope"),
+        (["nope"], "eval: argument COMMAND: invalid choice: 'nope'"),
+        (
+            ["run", "--model", "softmax_rnn", "--model_args", "x", "--tasks", "x"],
+            "eval: argument --model_args",
+        ),
+        (["run", "--model", "softmax_rnn", "--tasks", "lambada_opena"], "unknown task 'lambada_opena'; did you mean"),
+    ],
+)
+def test_wrong_arguments_are_one_line(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", [])
+    with pytest.raises(InputError, match=message) as caught:
+        evaluate(arguments)
+    assert "\n" not in str(caught.value)

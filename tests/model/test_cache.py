@@ -53,10 +53,10 @@ def test_files_that_do_not_fit(tmp_path):
     with pytest.raises(InputError, match="no file"):
         SpecCache.load(tmp_path / "none")
     (tmp_path / "text").write_text("no tensors at all, only text")
-    with pytest.raises(InputError, match="no safetensors file"):
+    with pytest.raises(InputError, match="not a safetensors file"):
         SpecCache.load(tmp_path / "text")
     save_file({"x": torch.ones(1)}, tmp_path / "other")
-    with pytest.raises(InputError, match="holds no state"):
+    with pytest.raises(InputError, match="does not hold a state"):
         SpecCache.load(tmp_path / "other")
 
 

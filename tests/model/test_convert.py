@@ -20,8 +20,8 @@ from softmax_rnn.errors import InputError, UnknownNameError
 from softmax_rnn.model import SoftmaxRNNForCausalLM, SpecCache
 from softmax_rnn.model.convert import convert, specs_of
 from softmax_rnn.model.foreign import ConvertedGemma, ConvertedQwen3
+from softmax_rnn.model.generating import generate_text
 from softmax_rnn.model.sizes import build_config
-from softmax_rnn.model.stream import stream
 
 from .pretrained_models import L2, MODELS, batch, build, greedy, logits
 
@@ -221,10 +221,10 @@ def test_our_own_models_are_converted_too() -> None:
         convert(mamba, "softmax")
 
 
-def test_a_foreign_class_streams() -> None:
+def test_a_foreign_class_makes_text() -> None:
     model = convert(build("qwen3"), "taylor_2")
     ids, _ = batch()
     expected = model.generate(ids[:1], max_new_tokens=5, do_sample=False)[0, 9:].tolist()
-    steps = list(stream(model, ids[0].tolist(), max_new_tokens=5))
-    assert [step.token for step in steps] == expected
-    assert len({step.state_bytes for step in steps}) == 1
+    result = generate_text(model, ids[0].tolist(), max_new_tokens=5)
+    assert list(result.tokens) == expected
+    assert result.state_bytes == generate_text(model, ids[0].tolist(), max_new_tokens=9).state_bytes

@@ -12,6 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from softmax_rnn import hub
 from softmax_rnn.analysis.perplexity import L2_NORM, conversion_report, default_text, perplexity
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNForCausalLM, SpecCache
@@ -116,6 +117,7 @@ def test_our_own_and_transformers_checkpoints(tmp_path: Path) -> None:
 
 def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "reachable", lambda: False)
     (tmp_path / "empty").mkdir()
     cases = {
         "smolm2": "unknown model 'smolm2'; did you mean 'smollm2'",
@@ -123,7 +125,7 @@ def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "/no/such/folder": "there is no folder /no/such/folder",
         "./nothing": "there is no folder ./nothing",
         str(tmp_path / "empty"): "config.json",
-        "nobody-here/no-such-model": "nobody-here/no-such-model cannot be loaded",
+        "nobody-here/no-such-model": "it was not downloaded before, and HF_HUB_OFFLINE is set",
     }
     for name, message in cases.items():
         with pytest.raises(InputError, match=message) as caught:
@@ -132,6 +134,35 @@ def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(InputError) as caught:
             load_tokenizer(name)
         assert "\n" not in str(caught.value)
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Session:
+        def head(self, *args: object, **kwargs: object) -> None:
+            asked.append(args)
+            raise OSError("no network")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    hub.reachable.cache_clear()
+    try:
+        for load in (load_pretrained, load_tokenizer):
+            with pytest.raises(InputError, match=r"nobody/nothing, it was not downloaded before, and .* cannot be re"):
+                load("nobody/nothing")
+    finally:
+        hub.reachable.cache_clear()
+    assert len(asked) == 1
+
+
+def test_weights_that_are_not_numbers(tmp_path: Path) -> None:
+    model = tiny()
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] = torch.nan
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"weights that are not finite: lm_head.weight"):
+        load_pretrained(tmp_path)
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import finite
 from softmax_rnn.model.configuration import as_spec
 from softmax_rnn.model.convert import convert
@@ -151,6 +151,8 @@ def conversion_report(
     if len(ids) < 2:
         raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
     before = perplexity(loaded, ids, context)
+    if not math.isfinite(before.loss):
+        raise RunError(f"model: the loss of {name} as it is, is {before.loss}; there is nothing to compare with")
     rows = []
     for variant in variants:
         loaded = convert(loaded, variant)

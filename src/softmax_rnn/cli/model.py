@@ -41,40 +41,34 @@ def generate(
       softmax-rnn generate runs/elu/final "To be" --temperature 0.8 --top-k 20
     """
     from softmax_rnn.attention.custom import variant_from
-    from softmax_rnn.model.sampling import Sampling
-    from softmax_rnn.model.stream import generate_command
+    from softmax_rnn.model.generating import Sampling, generate_command
 
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    step, text = None, ""
-    for step in generate_command(
+    result = generate_command(
         model,
         prompt,
         variant=variant and variant_from(variant),
         max_new_tokens=max_new_tokens,
-        sampling=sampling,
+        sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
         state_in=state_in,
         state_out=state_out,
-    ):
-        text += step.text
-        if not as_json:
-            print(step.text, end="", flush=True)
-    if step is None:
-        return
+        on_text=(lambda text: None) if as_json else (lambda text: print(text, end="", flush=True)),
+    )
     facts = {
-        "tokens": step.count,
-        "prompt_tokens": step.prompt_tokens,
-        "prefill_seconds": step.prefill_seconds,
-        "tokens_per_second": step.tokens_per_second,
-        "state_bytes": step.state_bytes,
-        "context": step.context,
+        "tokens": len(result.tokens),
+        "prompt_tokens": result.prompt_tokens,
+        "prefill_seconds": result.prefill_seconds,
+        "tokens_per_second": result.tokens_per_second,
+        "state_bytes": result.state_bytes,
+        "context": result.context,
     }
     if as_json:
-        print_json({"model": model, "variant": variant, "prompt": prompt, "text": text, **facts})
+        print_json({"model": model, "variant": variant, "prompt": prompt, "text": result.text, **facts})
         return
     print()
     print(
-        f"{step.count} tokens, {step.tokens_per_second:.1f} tokens/s after a prefill of {step.prompt_tokens} in"
-        f" {step.prefill_seconds:.2f} s; state {step.state_bytes:,} bytes at context {step.context}",
+        f"{len(result.tokens)} tokens, {result.tokens_per_second:.1f} tokens/s after a prefill of"
+        f" {result.prompt_tokens} in {result.prefill_seconds:.2f} s; state {result.state_bytes:,} bytes at context"
+        f" {result.context}",
         file=sys.stderr,
     )
 
@@ -128,7 +122,6 @@ def evaluate(context: typer.Context) -> None:
 
     if not context.args:
         raise InputError("eval: expected the arguments of lm_eval, such as run or ls; see softmax-rnn eval --help")
-    from softmax_rnn.evaluation.__main__ import main
+    from softmax_rnn.evaluation.__main__ import evaluate as run
 
-    sys.argv = ["lm_eval", *context.args]
-    main()
+    run(context.args)

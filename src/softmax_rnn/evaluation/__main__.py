@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
 from lm_eval.__main__ import cli_evaluate
 
 import softmax_rnn.evaluation.harness  # noqa: F401  registers the model
+from softmax_rnn.errors import InputError, RunError, unknown_name
+
+SHOWN = 200
+"""So much of a message of the harness is shown."""
 
 
-def main() -> None:
-    """What ``lm_eval`` does, with the same arguments."""
-    cli_evaluate()
+def evaluate(arguments: Sequence[str]) -> None:
+    """What ``lm_eval`` does with these arguments; a wrong one is an `InputError`, any other failure a `RunError`."""
+    sys.argv = ["lm_eval", *arguments]
+    with _one_line():
+        cli_evaluate()
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    def error(self: argparse.ArgumentParser, message: str) -> NoReturn:
+        raise InputError(f"eval: {message}")
+
+    before, argparse.ArgumentParser.error = argparse.ArgumentParser.error, error
+    try:
+        yield
+    except (InputError, RunError):
+        raise
+    except ValueError as problem:
+        text = _first_line(problem)
+        missing = text.partition("Tasks not found: ")[2]
+        if missing:
+            from lm_eval.tasks import TaskManager
+
+            raise unknown_name("task", missing.split(",")[0].strip(), TaskManager().all_tasks) from problem
+        raise InputError(f"eval: {text}") from problem
+    except Exception as problem:
+        raise RunError(f"eval: {type(problem).__name__}: {_first_line(problem)}") from problem
+    finally:
+        argparse.ArgumentParser.error = before
+
+
+def _first_line(problem: Exception) -> str:
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    text = lines[0] if lines else "no message"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        evaluate(sys.argv[1:])
+    except (InputError, RunError) as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(2 if isinstance(problem, InputError) else 1)

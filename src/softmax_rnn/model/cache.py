@@ -158,6 +158,14 @@ class SpecCache(Cache):
         return cache
 
 
+def cache_bytes(cache: Cache) -> int:
+    """The memory of a decoding state, ours or one of transformers' lists of keys and values."""
+    if isinstance(cache, SpecCache):
+        return cache.state_bytes()
+    tensors = [x for layer in cache.layers for x in vars(layer).values() if isinstance(x, Tensor)]
+    return sum(x.numel() * x.element_size() for x in tensors)
+
+
 def as_spec_cache(cache: object, specs: Sequence[AttentionSpec | None]) -> SpecCache:
     """The cache, when it is one of ours and made for these specs; a clear error otherwise."""
     if not isinstance(cache, SpecCache):

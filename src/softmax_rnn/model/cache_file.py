@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +17,7 @@ from softmax_rnn.attention.algebra import diff
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.files import write_whole
+from softmax_rnn.validation import check_output
 
 FORMAT = "softmax_rnn.state"
 VERSION = 1
@@ -37,7 +39,7 @@ def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor
         "specs": [None if spec is None else spec.to_dict() for spec in specs],
         "lengths": [length for length, _ in layers],
     }
-    tensors = {f"{i}.{name}": x.contiguous() for i, (_, found) in enumerate(layers) for name, x in found.items()}
+    tensors = {f"{i}.{name}": x.contiguous() for i, (_, kept) in enumerate(layers) for name, x in kept.items()}
     # Two names for one memory are refused by safetensors: a state's tensors may be views of each other.
     tensors = {name: x.clone() for name, x in tensors.items()}
     about_text = {FORMAT: json.dumps(about)}
@@ -47,21 +49,47 @@ def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor
 def read(path: Path, device: torch.device | str) -> Saved:
     """The content of a file that `write` made."""
     if not path.is_file():
-        raise InputError(f"state: no file {path}")
+        raise InputError(f"state: there is no file {path}")
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
-            about = json.loads((file.metadata() or {}).get(FORMAT, "null"))
+            about = _about(file)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise InputError(f"state: {path} is no safetensors file ({error})") from error
-    if not isinstance(about, dict) or about.get("version") != VERSION:
-        raise InputError(f"state: {path} holds no state of this version of the package")
-    specs = tuple(None if one is None else AttentionSpec.from_dict(one) for one in about["specs"])
-    layers: list[tuple[int, dict[str, Tensor]]] = [(length, {}) for length in about["lengths"]]
-    for name, x in tensors.items():
-        number, _, rest = name.partition(".")
-        layers[int(number)][1][rest] = x
+        raise InputError(f"state: {path} is not a safetensors file ({error})") from error
+    if about.get("version") != VERSION:
+        raise InputError(f"state: {path} does not hold a state of this version of the package")
+    try:
+        specs = tuple(None if one is None else AttentionSpec.from_dict(one) for one in about["specs"])
+        layers: list[tuple[int, dict[str, Tensor]]] = [(int(length), {}) for length in about["lengths"]]
+        for name, x in tensors.items():
+            number, _, rest = name.partition(".")
+            layers[int(number)][1][rest] = x
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise InputError(f"state: {path} is damaged ({error})") from error
     return Saved(specs, layers)
+
+
+def _about(file: Any) -> dict[str, Any]:
+    """What the file says about itself; empty where it is not one of ours."""
+    try:
+        about = json.loads((file.metadata() or {}).get(FORMAT, "null"))
+    except (ValueError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def check_target(path: Path, what: str) -> None:
+    """Refuse a place that cannot be written, and a file there that is not one of ours."""
+    check_output(path, folder=False, what=what)
+    if not path.exists():
+        return
+    try:
+        with safe_open(path, framework="pt") as file:
+            known = bool(_about(file))
+    except (SafetensorError, OSError):
+        known = False
+    if not known:
+        raise InputError(f"{what}: {path} exists and is not a saved state; choose another name, or remove it")
 
 
 def check_specs(what: str, found: Specs, expected: Specs) -> None:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
+from softmax_rnn import hub
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 
@@ -36,6 +37,7 @@ def load_model(
     if str(name) in pretrained.SHORT_NAMES:
         return pretrained.load_pretrained(name, dtype).to(device or "cpu")  # pyright: ignore[reportArgumentType]
     _check_folder(name)
+    local = not Path(name).expanduser().is_dir() and hub.only_local("model", str(name))
     try:
         with quiet():
             model, info = AutoModelForCausalLM.from_pretrained(  # pyright: ignore[reportGeneralTypeIssues]
@@ -44,12 +46,14 @@ def load_model(
                 use_safetensors=True,
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                local_files_only=local,
             )
     except InputError as error:
         raise InputError(f"model: {name}: {error}") from error
     except _FAILURES as error:
         raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
     check_complete(name, model, info)
+    check_finite(name, model)
     return model.to(device or "cpu").eval()
 
 
@@ -73,6 +77,13 @@ def check_complete(name: str | Path, model: PreTrainedModel, info: dict[str, Any
         raise InputError(f"model: the checkpoint {name} does not fit its config: {'; '.join(said)}")
 
 
+def check_finite(name: str | Path, model: PreTrainedModel) -> None:
+    """Refuse weights that are not numbers: whatever is computed from them looks like a result and is none."""
+    broken = [key for key, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]
+    if broken:
+        raise InputError(f"model: the checkpoint {name} has weights that are not finite: {_listed(broken)}")
+
+
 def _listed(names: list[str]) -> str:
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -80,11 +91,10 @@ def _listed(names: list[str]) -> str:
 
 def _check_folder(name: str | Path) -> None:
     text = str(name)
-    hub_name = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     folder = Path(text).expanduser()
     if folder.is_file():
         raise InputError(f"model: expected the folder of a saved model, got the file {text}")
-    if not folder.is_dir() and (isinstance(name, Path) or not hub_name):
+    if not folder.is_dir() and not hub.is_hub_name(name):
         raise InputError(f"model: there is no folder {text}")
     if folder.is_dir() and not (folder / "config.json").is_file():
         hint = f"; it is a run, take {text}/final" if (folder / "final" / "config.json").is_file() else ""

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
+from softmax_rnn import hub
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.installation import packages_folder
 from softmax_rnn.model.loading import load_model, quiet
@@ -43,13 +44,16 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
                 str(packages_folder(str(name), "model")), gguf_file=SHORT_NAMES[str(name)]
             )
     _check_name(name)
-    if not Path(name).is_dir() and not is_hub_name(name):
-        raise InputError(f"tokenizer: there is no folder {name}")
+    local = False
+    if not Path(name).is_dir():
+        if not hub.is_hub_name(name):
+            raise InputError(f"tokenizer: there is no folder {name}")
+        local = hub.only_local("tokenizer", str(name), "tokenizer_config.json")
     if Path(name).is_dir() and not list(Path(name).glob("tokenizer*")):
         raise InputError(f"tokenizer: {name} has none, as models of recall tasks; take one that was trained on a text")
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False)
+            return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, local_files_only=local)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0]
         raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
@@ -68,12 +72,6 @@ def _from_gguf(name: str, dtype: torch.dtype) -> LlamaForCausalLM:
     model.load_state_dict(source.state_dict())
     model.generation_config = source.generation_config
     return model.eval()
-
-
-def is_hub_name(name: str | Path) -> bool:
-    """Whether this has the form owner/name."""
-    text = str(name)
-    return not isinstance(name, Path) and text.count("/") == 1 and not text.startswith((".", "/", "~"))
 
 
 def _check_name(name: str | Path) -> None:

@@ -106,7 +106,7 @@ def print_conversion(report: dict[str, Any]) -> None:
     for heading in ("variant", "loss", "perplexity", "× perplexity", "row sums not positive"):
         table.add_column(heading, justify="left" if heading == "variant" else "right", overflow="fold")
     for row in report["rows"]:
-        cells = (f"{row['loss']:.4f}", *(f"{row[name]:.4g}" for name in ("perplexity", "ratio")))
+        cells = (_or_none(row["loss"], ".4f"), *(_or_none(row[name], ".4g") for name in ("perplexity", "ratio")))
         table.add_row(row["variant"], *cells, str(row["non_positive"]))
     OUT.print(table)
 
