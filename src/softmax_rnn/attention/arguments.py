@@ -61,12 +61,6 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Shape:
     return Shape(batch, heads, kv_heads, time, key_dim, value_dim)
 
 
-def check_spec(spec: AttentionSpec) -> None:
-    """A spec, and not the name of one."""
-    if not isinstance(spec, AttentionSpec):
-        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
-
-
 def check_state_sizes(heads: int, kv_heads: int | None, dtype: torch.dtype, **sizes: int) -> None:
     """What a state is made of: numbers of 1 or more, heads that share keys evenly, a dtype for them."""
     for name, size in {"heads": heads, "kv_heads": kv_heads, **sizes}.items():

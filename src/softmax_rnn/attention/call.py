@@ -15,12 +15,11 @@ from softmax_rnn.attention.arguments import (
     check_nonpositive,
     check_qkv,
     check_segment_ids,
-    check_spec,
 )
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.parts import EluPlusOne
 from softmax_rnn.attention.pointwise import Extras
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.state import GrowingState, State, init_state
 from softmax_rnn.errors import InputError
 

@@ -11,11 +11,10 @@ from softmax_rnn.attention.algebra import (
     simplify,
     state_numbers,
 )
-from softmax_rnn.attention.arguments import check_spec
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.parts import Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
 
 

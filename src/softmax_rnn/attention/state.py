@@ -14,10 +14,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
-from softmax_rnn.attention.arguments import check_device, check_spec, check_state_sizes
+from softmax_rnn.attention.arguments import check_device, check_state_sizes
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial
 from softmax_rnn.attention.pointwise import keys_differ_by_head
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 
 
 @dataclass(frozen=True)
