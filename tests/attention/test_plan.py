@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attention.cases import NAMES, TIMED, D, E, H, allowed_forms, attention, fresh_state, inputs
+from attention.cases import MASKS, TIMED, D, E, T, allowed_forms, attention, fresh_state, inputs
 from attention.compare import assert_close, run
+from softmax_rnn.attention import execute, fitting, visibility
+from softmax_rnn.attention import plan as plan_module
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.parts import Exp, Polynomial, RowSum, taylor_score
@@ -19,38 +25,118 @@ from softmax_rnn.errors import InputError, UnknownNameError
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 
-SITUATIONS = {
-    "typical": Situation(),
-    "tiny": Situation(batch=1, heads=2, kv_heads=2, queries=3, keys=3, key_dim=4, value_dim=4),
-    "long": Situation(queries=65536, keys=65536, needs_grad=True),
-    "one step": Situation(queries=1, keys=5000),
-    "holes": Situation(holes=True),
-    "continues keys": Situation(queries=10, keys=100),
-    "continues a state": Situation(queries=10, keys=10, has_fixed_past=True),
-    "packed": Situation(batch=4, pairs=10_000, needs_grad=True),
-}
+
+class Stub:
+    """A form with a fixed cost."""
+
+    def __init__(self, cost: float, refusal: str | None = None) -> None:
+        self.price, self.refusal, self.reason = cost, refusal, f"costs {cost:g}"
+
+    def refuse(self, spec, situation) -> str | None:
+        return self.refusal
+
+    def cost(self, spec, situation) -> float:
+        assert self.refusal is None, "the cost of a form that refuses means nothing"
+        return self.price
 
 
-@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
-@pytest.mark.parametrize("name", NAMES)
-def test_the_choice_can_serve_and_the_others_have_reasons(name, situation):
+def test_the_cheapest_form_that_can_serve_is_taken_and_the_others_have_reasons(monkeypatch):
+    forms = {"slow": Stub(50), "fast": Stub(20), "free": Stub(0, "not on Sundays"), "slower": Stub(70)}
+    monkeypatch.setattr(plan_module, "FORMS", forms)
+    plan = choose(VARIANTS["softmax"])
+    assert (plan.form, plan.reason) == ("fast", "costs 20")
+    assert plan.others == {
+        "slow": "would take about 2.5 × the time",
+        "free": "not on Sundays",
+        "slower": "would take about 3.5 × the time",
+    }
+    with pytest.raises(InputError, match=r"form: 'free' .*not on Sundays.*slow: can serve; fast: can serve; free: not"):
+        choose(VARIANTS["softmax"], form="free")
+
+
+CLASSES = ["softmax", "gated_softmax_decay", "linear_elu", "taylor_2", "gated_relu_no_in_gate_no_norm"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_work_never_costs_less(form):
+    base = Situation(queries=512, keys=512)
+    more = {
+        "positions": replace(base, queries=1024, keys=1024),
+        "heads": replace(base, heads=32, kv_heads=32),
+        "batch": replace(base, batch=2),
+        "a backward pass": replace(base, needs_grad=True),
+        "wider values": replace(base, value_dim=128),
+    }
+    served = [VARIANTS[name] for name in CLASSES if FORMS[form].refuse(VARIANTS[name], base) is None]
+    assert served
+    for spec in served:
+        for what, situation in more.items():
+            assert FORMS[form].cost(spec, situation) > FORMS[form].cost(spec, base) > 0, what
+
+
+def test_after_a_fixed_state_only_forms_without_keys_serve():
+    past = Situation(queries=10, keys=10, has_fixed_past=True)
+    serving = {name for name, form in FORMS.items() if form.refuse(VARIANTS["taylor_2"], past) is None}
+    assert serving == {"chunked", "recurrent"}
+    assert choose(VARIANTS["taylor_2"], replace(past, queries=1, keys=1)).form == "recurrent"
+
+
+def test_packed_rows_cost_the_pairs_they_have():
+    packed = Situation(batch=4, pairs=10_000)
+    for form in ("fused", "blockwise"):
+        assert FORMS[form].cost(VARIANTS["softmax"], packed) < FORMS[form].cost(VARIANTS["softmax"], Situation(batch=4))
+
+
+def test_planning_and_explaining_need_no_torch():
+    code = (
+        "import sys; from softmax_rnn.attention.explain import explain;"
+        "from softmax_rnn.attention.variants import VARIANTS;"
+        "[str(explain(VARIANTS[name])) for name in ('softmax', 'taylor_3', 'gated_softmax_decay')];"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# ---- what is known once is computed once
+
+
+def counted(monkeypatch, owner, name: str) -> list[None]:
+    """A list that grows with every call of the function."""
+    calls, function = [], getattr(owner, name)
+
+    def counting(*args, **kwargs):
+        calls.append(None)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, counting)
+    return calls
+
+
+@pytest.mark.parametrize("time", [20, 3000], ids=["at once", "in spans"])
+def test_the_form_is_chosen_once_per_call(monkeypatch, time):
+    calls = counted(monkeypatch, execute, "choose")
+    spec = VARIANTS["linear_elu"]
+    with torch.no_grad():
+        attend(spec, **inputs(spec, torch.float32, time=time, batch=1))
+    assert len(calls) == 1
+
+
+def test_packed_rows_are_cut_once_per_call(monkeypatch):
+    calls = counted(monkeypatch, visibility, "Piece")
+    spec, mask = VARIANTS["softmax"], MASKS["packed"](T)
+    attend(spec, **inputs(spec), **mask, form="fused")
+    assert len(calls) == 5  # two documents in one row, three in the other
+
+
+@pytest.mark.parametrize(("name", "reads"), [("softmax", 0), ("linear_elu", 0), ("taylor_2", 1), ("taylor_4", 1)])
+def test_the_largest_key_is_looked_for_only_by_scores_that_read_it(monkeypatch, name, reads):
+    calls = counted(monkeypatch, fitting, "largest_norm")
     spec = VARIANTS[name]
-    plan = choose(spec, situation)
-    assert FORMS[plan.form].refuse(spec, situation) is None
-    assert plan.reason == FORMS[plan.form].reason
-    assert set(plan.others) == set(FORMS) - {plan.form}
-    for form, why in plan.others.items():
-        refusal = FORMS[form].refuse(spec, situation)
-        assert why == refusal if refusal else why.startswith("would take about")
-
-
-@pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
-@pytest.mark.parametrize("name", ["softmax", "gated_softmax", "taylor_2", "forgetting_transformer"])
-def test_the_choice_is_the_cheapest_of_those_that_can_serve(name, situation):
-    spec = VARIANTS[name]
-    costs = {n: f.cost(spec, situation) for n, f in FORMS.items() if f.refuse(spec, situation) is None}
-    assert all(cost > 0 for cost in costs.values())
-    assert costs[choose(spec, situation).form] == min(costs.values())
+    tensors = inputs(spec, time=3)
+    for form in ("parallel", "recurrent"):
+        calls.clear()
+        extend(spec, **tensors, state=fresh_state(spec, tensors), form=form)
+        assert len(calls) == reads
 
 
 REFUSALS = [
@@ -74,9 +160,9 @@ def test_a_forced_form_that_cannot_serve_names_the_reason_of_every_form(name, fo
         choose(VARIANTS[name], Situation(**situation), form)
     text = str(raised.value)
     assert reason in text
-    for other in FORMS:
-        said = FORMS[other].refuse(VARIANTS[name], Situation(**situation)) or "can serve"
-        assert f"{other}: {said}" in text
+    assert f"{form}: {reason}" in text or reason in text.partition(f" {form}: ")[2]
+    assert "recurrent: can serve" in text
+    assert all(f"{other}: " in text for other in FORMS)
 
 
 def test_a_forced_form_that_can_serve_is_taken():
@@ -206,4 +292,3 @@ def test_forced_forms_agree_at_the_size_of_the_memory_tests(name):
         outputs = [attend(spec, **memory_inputs(spec), form=form) for form in ("parallel", "blockwise")]
     assert_close(outputs[1], outputs[0])
     assert outputs[0].shape == (1, HEADS, TIME, E)
-    assert H > HEADS
