@@ -1,6 +1,7 @@
 """A folder with everything that can be wrong in it, made once for the tour of wrong uses."""
 
 import copy
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -31,6 +32,8 @@ def _texts(place: Path) -> None:
     (place / "photo.png").write_bytes(BINARY)
     (place / "poems.jsonl").write_text("".join(json.dumps({"poem": f"Rose {n} is red."}) + "\n" for n in range(9)))
     (place / "torn.jsonl").write_text('{"text": "Rose')
+    (place / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "\n")
+    (place / "cut.txt.gz").write_bytes(gzip.compress(BINARY)[:-9])
     (place / "notes").mkdir()
     (place / "notes" / "todo.txt").write_text("Write the thesis.")
 
@@ -45,6 +48,15 @@ def _settings(place: Path) -> None:
     (place / "type.yaml").write_text("steps: three\n")
     (place / "torn.json").write_text('{"score": ')
     (place / "softmax.json").write_text('{"normaliser": null}')
+    (place / "twice.yaml").write_text("steps: 3\nsize: nano\nsteps: 4\n")
+    (place / "deep.yaml").write_text("steps: " + "[" * 5000)
+    (place / "digits.yaml").write_text("steps: " + "9" * 5000)
+    aliases = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 30)]
+    (place / "laughs.yaml").write_text("a0: &a0 ha\n" + "".join(aliases))
+    (place / "twice.json").write_text('{"score": null, "score": null}')
+    (place / "deep.json").write_text("[" * 100_000)
+    (place / "digits.json").write_text('{"score": ' + "9" * 5000 + "}")
+    (place / "loop.json").symlink_to("loop.json")
     (place / "kind.json").write_text('{"score": {"kind": "expp"}}')
 
 

@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+_SHOWN = 80
+"""Characters of a wrong value that a message shows."""
+
 
 class InputError(ValueError):
     """An argument that cannot be used: which one, what was expected, what came."""
@@ -30,14 +33,28 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> UnknownNameEr
     "unknown variant 'sofmax'; did you mean 'softmax'?"
     """
     names = list(known)
+    came = shown(name if isinstance(name, int) else str(name))
     if not names:
-        return UnknownNameError(f"unknown {what} {str(name)!r}; there are none")
-    near = difflib.get_close_matches(str(name).lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+        return UnknownNameError(f"unknown {what} {came}; there are none")
+    near = difflib.get_close_matches(came.strip("'").lower(), [n.lower() for n in names], n=1, cutoff=0.5)
     if near:
         nearest = next(n for n in names if n.lower() == near[0])
-        return UnknownNameError(f"unknown {what} {str(name)!r}; did you mean {nearest!r}?")
+        return UnknownNameError(f"unknown {what} {came}; did you mean {nearest!r}?")
     listed = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return UnknownNameError(f"unknown {what} {str(name)!r}; expected one of: {listed}")
+    return UnknownNameError(f"unknown {what} {came}; expected one of: {listed}")
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut off where it is long.
+
+    >>> shown("a" * 1000)[-3:], shown(10**5000)
+    ('aa…', 'an int too large to print')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # more digits than Python prints, or nesting without end
+        return f"an {type(value).__name__} too large to print"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 @contextmanager

@@ -6,38 +6,51 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.errors import InputError
-
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let ``write`` make the file under a temporary name with the same ending, then give it its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let ``write`` make the file under a temporary name with the same ending, then rename it."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
     return path
 
 
 def write_folder(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let ``write`` fill a folder under a temporary name, then give it its own; what stood there before is replaced."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let ``write`` fill a folder under a temporary name, then rename it; what stood there before is replaced."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir()
-        write(temporary)
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
-    finally:
+    with _named(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
+        try:
+            temporary.mkdir()
+            write(temporary)
+            shutil.rmtree(path, ignore_errors=True)
+            temporary.rename(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     return path
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Inside, an error of the system names the path: a disk that is full does not say which file it is full for."""
+    try:
+        yield
+    except OSError as error:
+        unnamed = error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(".")
+        if error.errno is None or not unnamed:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_json(path: Path, value: Any, indent: int | None = 2) -> Path:
@@ -55,27 +68,14 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def parse_json(text: str, what: str) -> Any:
-    """The values of JSON text; ``what`` names the argument in errors. A name that stands twice is refused.
+def json_with(*keys: str) -> Callable[[Path], bool]:
+    """A test whether a file is a JSON object with these keys, which is how a file of ours is recognised."""
 
-    >>> parse_json('{"a": 1, "a": 2}', "spec")
-    Traceback (most recent call last):
-    softmax_rnn.errors.InputError: spec: 'a' stands twice in one object
-    """
+    def test(path: Path) -> bool:
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(value, dict) and all(key in value for key in keys)
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
-        if len(values) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{what}: {twice!r} stands twice in one object")
-        return values
-
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except InputError:
-        raise
-    except RecursionError:
-        raise InputError(f"{what}: expected JSON, got one that is nested too deep") from None
-    except ValueError as error:
-        raise InputError(f"{what}: expected JSON, got {text[:40]!r}: {' '.join(str(error).split())}") from error
+    return test

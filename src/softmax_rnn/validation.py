@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, shown, unknown_name
+from softmax_rnn.parsing import parse_json, parse_yaml
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
 
 M = TypeVar("M", bound="BaseModel")
 _QUOTE = "'"
-_SHOWN = 80
-"""So much of a wrong value is shown."""
 
 
 def checked(model: type[M], values: Mapping[str, Any], what: str = "setting") -> M:
@@ -50,8 +48,7 @@ def first_fault(error: ValidationError) -> str:
     where = ".".join(str(part) for part in fault["loc"] if part != "[key]")
     prefix = f"{where}: " if where else ""
     facts = fault.get("ctx", {})
-    came = repr(fault["input"])
-    came = came if len(came) <= _SHOWN else f"{came[:_SHOWN]}…"
+    came = shown(fault["input"])
     match fault["type"]:
         case "value_error":
             return f"{prefix}{facts['error']}"
@@ -75,21 +72,14 @@ def expectation(message: str) -> str:
     >>> expectation("Input should be a valid integer, unable to parse string as an integer")
     'a valid integer'
     """
+    if message.endswith("exceeded maximum size"):
+        return "a whole number of at most 64 bits"
     return message.removeprefix("Input should be ").split(", unable to parse")[0]
 
 
 def read_settings(path: Path, what: str) -> dict[str, Any]:
     """The settings of a YAML file; ``what`` names the argument in errors."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(read_whole(path, what))
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"{what}: {path} is no YAML file: {error.problem}{where}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{what}: {path} is no YAML file: {' '.join(str(error).split())}") from error
+    values = parse_yaml(read_whole(path, what), f"{what}: {path}")
     if values is None:
         raise InputError(f"{what}: {path} is empty; expected settings by name")
     if not isinstance(values, dict):
@@ -99,10 +89,7 @@ def read_settings(path: Path, what: str) -> dict[str, Any]:
 
 def read_json(path: Path, what: str) -> Any:
     """The values of a JSON file; ``what`` names the argument in errors."""
-    try:
-        return json.loads(read_whole(path, what))
-    except ValueError as error:
-        raise InputError(f"{what}: {path} is no JSON file: {' '.join(str(error).split())}") from error
+    return parse_json(read_whole(path, what), f"{what}: {path}")
 
 
 def read_whole(path: Path, what: str) -> str:
@@ -112,15 +99,20 @@ def read_whole(path: Path, what: str) -> str:
     except OSError as error:
         raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{what}: {path} is no text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise InputError(f"{what}: {path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def check_output(path: Path, *, folder: bool, what: str = "output") -> None:
+def check_output(path: Path, *, folder: bool, what: str = "output", ours: Callable[[Path], bool] | None = None) -> None:
     """Refuse a place that cannot be written before any work is done. Nothing is made.
+
+    A file that is there is replaced only if ``ours`` recognises it as one that this command wrote.
 
     >>> check_output(Path(__file__), folder=True)    # doctest: +ELLIPSIS
     Traceback (most recent call last):
     softmax_rnn.errors.InputError: output: expected a folder, got the file ...
+    >>> check_output(Path(__file__), folder=False, ours=lambda path: path.suffix == ".json")    # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: output: ... exists and was not written by this command; choose another name
     """
     kind, other = ("folder", "file") if folder else ("file", "folder")
     if path.exists() and path.is_dir() != folder:
@@ -130,6 +122,8 @@ def check_output(path: Path, *, folder: bool, what: str = "output") -> None:
         raise InputError(f"{what}: {path} cannot be written: {there} is a file")
     if not os.access(there, os.W_OK):
         raise InputError(f"{what}: {path} cannot be written: no permission for {there}")
+    if ours is not None and path.exists() and not ours(path):
+        raise InputError(f"{what}: {path} exists and was not written by this command; choose another name")
 
 
 def put(settings: dict[str, Any], name: str, value: Any) -> None:
@@ -141,10 +135,11 @@ def put(settings: dict[str, Any], name: str, value: Any) -> None:
     """
     *path, last = name.split(".")
     for part in path:
-        inner: Any = settings.get(part) or {}
+        inner: Any = settings.get(part)
+        inner = {} if inner is None else inner
         inner = {"source": inner} if isinstance(inner, str) and part == "data" else inner
         if not isinstance(inner, dict):
-            raise InputError(f"{name}: cannot be set, {part} is {inner!r}")
+            raise InputError(f"{name}: cannot be set, {part} is {shown(inner)}")
         settings[part] = dict(inner)
         settings = settings[part]
     before = settings.get(last)

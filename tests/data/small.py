@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from softmax_rnn.data.tokens import Tokens
+from softmax_rnn.data.token_files import Tokens
 
 EOS = 9
 

@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import os
 import random
+import subprocess
+import sys
 
 import datasets
 import huggingface_hub
 import pytest
 
-from softmax_rnn.data.config import TextConfig
-from softmax_rnn.data.documents import open_stream, open_texts
+from softmax_rnn.data.documents import open_records, open_texts
+from softmax_rnn.data.text_config import TextConfig
+from softmax_rnn.data.text_files import LONGEST, PIECES
 from softmax_rnn.errors import InputError
 
 
@@ -67,7 +71,7 @@ def test_the_hash_is_of_the_content_not_of_the_place(jsonl, tmp_path):
 
 
 def test_an_embedded_corpus_can_be_streamed():
-    records, fingerprint = open_stream(TextConfig(source="shakespeare"))
+    records, fingerprint = open_records(TextConfig(source="shakespeare"))
     at_hand = open_texts(TextConfig(source="shakespeare"))
     assert fingerprint == at_hand.content_hash
     assert [record["text"] for record in records] == list(at_hand)
@@ -97,7 +101,8 @@ def test_nothing_to_read(tmp_path):
 
 
 def test_a_missing_column_and_the_nearest_one(jsonl):
-    assert refusal(jsonl[0], text_column="txt") == "unknown text_column 'txt'; did you mean 'text'?"
+    where = f"source: {jsonl[0]}/part0.jsonl"
+    assert refusal(jsonl[0], text_column="txt") == f"{where}: unknown text_column 'txt'; did you mean 'text'?"
 
 
 def test_a_column_of_numbers(tmp_path):
@@ -105,12 +110,64 @@ def test_a_column_of_numbers(tmp_path):
     assert refusal(tmp_path) == "text_column: expected text in column 'text', got int"
 
 
-def test_files_that_are_broken(tmp_path):
-    (tmp_path / "x.jsonl").write_text("not json\n")
-    assert refusal(tmp_path) == "source: a record cannot be read: JSON parse error: Invalid value. in row 0"
-    (tmp_path / "x.jsonl").unlink()
-    (tmp_path / "x.txt").write_bytes(b"\xff\xfe\xfa")
-    assert refusal(tmp_path) == "source: expected text in UTF-8, got invalid start byte at byte 0"
+BROKEN = {
+    "x.jsonl": (b'{"text": "a"}\nnot json\n', ": line 2 is not valid JSON: Expecting value at character 1"),
+    "list.jsonl": (b"[1]\n", ": expected a record in line 1, got a list"),
+    "deep.jsonl": (b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n", ": line 1 is nested too deeply"),
+    "deep.json": (b"[" * 100_000, ": it is nested too deeply"),
+    "digits.jsonl": (b'{"text": ' + b"9" * 5000 + b"}\n", ": line 1 cannot be read: Exceeds the limit"),
+    "latin.jsonl": ('{"text": "é"}\n'.encode("latin-1"), ": line 1 is not text in UTF-8: "),
+    "x.txt": (b"\xff\xfe\xfa", ": expected text in UTF-8, got invalid start byte at byte 0"),
+    "late.txt": (b"a" * (1 << 20) + b"\xc3", ": expected text in UTF-8, got unexpected end of data at byte 1048576"),
+    "cut.txt.gz": (gzip.compress(bytes(range(64)) * 99)[:-9], " is cut off: its compressed data has no end"),
+    "cut.jsonl.gz": (gzip.compress(b'{"text": "a"}\n')[:20], " is cut off: its compressed data has no end"),
+    "none.txt.gz": (b"no gzip", " cannot be read: Not a gzipped file"),
+    "x.parquet": (b"no parquet, but long enough", " cannot be read: Parquet magic bytes not found"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_one_line_that_names_it(tmp_path, name):
+    content, said = BROKEN[name]
+    (tmp_path / name).write_bytes(content)
+    assert refusal(tmp_path / name).startswith(f"source: {tmp_path / name}{said}")
+
+
+def test_json_that_is_one_value(tmp_path):
+    (tmp_path / "x.json").write_text('\n[\n{"text": "one"},\n{"text": "two"}]')
+    assert texts(tmp_path) == ["one", "two"]
+    (tmp_path / "x.json").write_text('{\n"text":\n"one"}')
+    assert texts(tmp_path) == ["one"]
+
+
+def test_a_text_that_is_alone_is_cut_at_blank_lines(tmp_path):
+    paragraphs = [f"Paragraph {number}\nhas {'many ' * (number % 7)} words.\n\n" for number in range(400)]
+    (tmp_path / "x.txt").write_text("".join(paragraphs))
+    pieces = texts(tmp_path / "x.txt")
+    assert "".join(pieces) == "".join(paragraphs)
+    assert all(piece.endswith("\n\n") for piece in pieces)
+    assert 20 <= len(pieces) <= 40
+    assert texts(tmp_path) == pieces
+
+
+@pytest.mark.parametrize("text", ["word " * 20_000, "line of a text\r\n" * 20_000, "é" * 100_000, "a\n\n" * 100_000])
+def test_a_text_without_paragraphs_is_cut_by_length(tmp_path, text):
+    (tmp_path / "x.txt").write_text(text, encoding="utf-8", newline="")
+    pieces = texts(tmp_path)
+    assert "".join(pieces) == text.replace("\r\n", "\n")
+    assert max(map(len, pieces)) <= 2 * LONGEST
+    assert min(map(len, pieces[:-1])) >= min(LONGEST, len(text) // PIECES // 2)
+
+
+def test_no_copy_of_local_files_is_made_and_the_datasets_library_stays_away(jsonl):
+    code = f"""
+import sys
+from softmax_rnn.data.documents import open_texts
+from softmax_rnn.data.text_config import TextConfig
+assert len(list(open_texts(TextConfig(source={str(jsonl[0])!r})))) == 60
+assert "datasets" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "HOME": "/dev/null"})
 
 
 def test_the_hub_is_asked_for_a_fixed_revision(monkeypatch):

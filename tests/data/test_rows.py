@@ -5,7 +5,7 @@ import torch
 
 from softmax_rnn.data.layouts import PackedRows
 from softmax_rnn.data.rows import Rows, RowStream, collate
-from softmax_rnn.data.stream import TextStream
+from softmax_rnn.data.text_stream import TextStream
 
 from .small import tokens_of
 

@@ -37,7 +37,7 @@ def test_surplus_test_documents_do_not_become_training():
     [
         (12, 0, "test_fraction: 0.001 of 12 documents leaves the test split empty; try 0.25"),
         (0, 4, "test_fraction: 0.001 of 4 documents leaves the train split empty; try 0.0005"),
-        (1, 0, "source: expected 2 documents or more to split into train and test, got 1; give a folder .*"),
+        (1, 0, "source: expected 2 documents or more to split into train and test, got 1; give a longer text, .*"),
     ],
 )
 def test_an_empty_side_is_refused(train, test, message):

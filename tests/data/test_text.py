@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.rows import IGNORED, Rows, RowStream
 from softmax_rnn.data.split import in_test
 from softmax_rnn.data.text import load_text
+from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.data.tokenisers import tokenizer_hash, train_bpe
 from softmax_rnn.errors import InputError
 
@@ -125,6 +125,23 @@ def test_what_cannot_be_done(jsonl, tmp_path):
     (tmp_path / "one.txt").write_text("x")
     with pytest.raises(InputError, match=r"^source: expected 2 documents or more"):
         load_text(config(tmp_path / "one.txt"), context=8, seed=0)
+
+
+@pytest.mark.parametrize("characters", [600, 3000, 30_000])
+def test_one_text_file_is_enough(tmp_path, characters):
+    text = "".join(f"The {number}th line, and some more.\n" for number in range(1000))[:characters]
+    (tmp_path / "book.txt").write_text(text)
+    data = load_text(TextConfig(source=str(tmp_path / "book.txt"), workers=1), context=32, seed=0)
+    assert data.facts["documents"]["test"] >= 1 and data.facts["documents"]["train"] >= 15
+    assert data.facts["tokens"]["train"] + data.facts["tokens"]["test"] == characters + sum(
+        data.facts["documents"].values()
+    )
+
+
+@pytest.mark.parametrize("source", ["", "  "])
+def test_an_empty_source_is_refused(source):
+    with pytest.raises(ValidationError, match="expected a corpus, a file, a folder or a hub name"):
+        TextConfig(source=source)
 
 
 @pytest.mark.parametrize("wrong", [{"sorce": "x"}, {"layout": "pack"}, {"test_fraction": 1.5}, {"vocab_size": 10}])

@@ -14,9 +14,9 @@ from statistics import median
 
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Times
-from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.documents import open_texts
 from softmax_rnn.data.text import load_text
+from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.experiment.config import RunConfig, resolve
 from softmax_rnn.experiment.network import build_network
 from softmax_rnn.experiment.run_data import RunData, load_run_data

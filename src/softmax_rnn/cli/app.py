@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -57,7 +58,8 @@ def print_json(value: Any) -> None:
     """A value on standard output, for other programs."""
     from softmax_rnn.files import finite
 
-    print(json.dumps(finite(value), indent=2, ensure_ascii=False))
+    every_letter = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(finite(value), indent=2, ensure_ascii=not every_letter))
 
 
 def _version(wanted: bool) -> None:

@@ -115,12 +115,12 @@ def verify(
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks
     from softmax_rnn.console import progress
-    from softmax_rnn.files import write_json
+    from softmax_rnn.files import json_with, write_json
     from softmax_rnn.report.terminal import print_checks, print_orders
     from softmax_rnn.validation import check_output
 
     if output is not None:
-        check_output(output, folder=False)
+        check_output(output, folder=False, ours=json_with("machine", "checks"))
     wanted = [variant_from(name) for name in names or VARIANTS]
     for name in wanted:
         VARIANTS[name]  # an unknown name is told before any work

@@ -93,12 +93,12 @@ def convert_report(
     """
     from softmax_rnn.analysis.perplexity import DEFAULT_VARIANTS, conversion_report
     from softmax_rnn.attention.custom import variant_from
-    from softmax_rnn.files import write_json
+    from softmax_rnn.files import json_with, write_json
     from softmax_rnn.report.terminal import print_conversion
     from softmax_rnn.validation import check_output
 
     if output is not None:
-        check_output(output, folder=False)
+        check_output(output, folder=False, ours=json_with("model", "rows"))
     wanted = [variant_from(name) for name in variants or DEFAULT_VARIANTS]
     found = conversion_report(model, wanted, text, tokens=tokens, context=context, progress=not as_json)
     value = json.loads(found.to_json())

@@ -92,17 +92,13 @@ def put_text(settings: dict[str, Any], text: str) -> None:
     >>> put_text(settings, "data.pairs=8"); settings
     {'data': {'source': 'mqar', 'pairs': 8}}
     """
-    import yaml
-
+    from softmax_rnn.parsing import parse_yaml
     from softmax_rnn.validation import put
 
     name, sign, value = text.partition("=")
     if not sign or not name:
         raise InputError(f"--set: expected name=value, got {text!r}")
-    try:
-        put(settings, name, yaml.safe_load(value))
-    except yaml.YAMLError:
-        raise InputError(f"--set: the value of {name} is no YAML: {value!r}") from None
+    put(settings, name, parse_yaml(value, f"--set: the value of {name}"))
 
 
 def _dry_run(config: Any, as_json: bool) -> None:

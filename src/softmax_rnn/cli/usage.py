@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from softmax_rnn.errors import unknown_name
+from softmax_rnn.errors import shown, unknown_name
 
 
 def usage_text(error: Any) -> str:
@@ -33,4 +33,4 @@ def _bad_value(error: Any) -> str:
         return error.format_message()
     came = error.__cause__.errors()[0]["input"]
     name = max(error.param.opts, key=len)
-    return f"{name}: expected {expectation(error.message)}, got {came!r}"
+    return f"{name}: expected {expectation(error.message)}, got {shown(came)}"

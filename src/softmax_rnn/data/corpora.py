@@ -38,14 +38,14 @@ def documents(corpus: str) -> Iterator[Document]:
     return CORPORA[corpus]()
 
 
-def content_hash(found: Iterable[Document]) -> str:
+def content_hash(every: Iterable[Document]) -> str:
     """SHA-256 of all names and texts.
 
     >>> content_hash([Document("a", "bc")]) == content_hash([Document("ab", "c")])
     False
     """
     digest = hashlib.sha256()
-    for document in found:
+    for document in every:
         for part in document:
             data = part.encode()
             digest.update(len(data).to_bytes(8, "little") + data)

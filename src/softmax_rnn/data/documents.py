@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.data.config import TextConfig
-from softmax_rnn.data.corpora import CORPORA, content_hash, documents
-from softmax_rnn.data.records import load_records, read_texts
+import numpy as np
+
+from softmax_rnn.data.corpora import CORPORA, Document, content_hash, documents
+from softmax_rnn.data.records import Records, load_records, read_texts
+from softmax_rnn.data.text_config import TextConfig
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -36,24 +39,23 @@ class Texts:
 
 def open_texts(config: TextConfig) -> Texts:
     """The texts that a configuration names."""
-    if config.source in CORPORA:
-        found = list(documents(config.source))
-        return Texts(content_hash(found), lambda: (document.text for document in found), config.max_documents)
-    records, fingerprint = load_records(config)
-    return texts_of(records, fingerprint, config)
+    return texts_of(*open_records(config), config)
 
 
-def texts_of(records: Dataset | IterableDataset, fingerprint: str, config: TextConfig) -> Texts:
+def texts_of(records: Records | Dataset | IterableDataset, fingerprint: str, config: TextConfig) -> Texts:
     """The texts of records that are open already."""
     return Texts(fingerprint, lambda: read_texts(records, config.text_column), config.max_documents)
 
 
-def open_stream(config: TextConfig) -> tuple[IterableDataset, str]:
-    """The records of a source as a stream in shards, and their hash. An embedded corpus can be streamed like files."""
-    if config.source in CORPORA:
-        from datasets import Dataset
+def open_records(config: TextConfig) -> tuple[Records | Dataset | IterableDataset, str]:
+    """The records of a source and their hash; those of an embedded corpus can be streamed in shards, like files."""
+    if config.source not in CORPORA:
+        return load_records(config)
+    every = list(documents(config.source))
+    numbers = np.array_split(np.arange(len(every)), min(len(every), _SHARDS_OF_A_CORPUS))
+    parts = [partial(_part, [every[number] for number in some], config.text_column) for some in numbers]
+    return Records(parts), content_hash(every)
 
-        found = list(documents(config.source))
-        table = Dataset.from_dict({config.text_column: [document.text for document in found]})
-        return table.to_iterable_dataset(num_shards=min(len(found), _SHARDS_OF_A_CORPUS)), content_hash(found)
-    return load_records(config)  # pyright: ignore[reportReturnType]
+
+def _part(some: list[Document], column: str, skip: int) -> Iterator[dict[str, Any]]:
+    return ({column: document.text} for document in some[skip:])

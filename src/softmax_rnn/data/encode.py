@@ -44,11 +44,11 @@ def _plain_encoding(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[st
         )
     from tokenizers import Tokenizer
 
-    own = Tokenizer.from_str(backend.to_str())
-    own.no_truncation()
-    own.no_padding()
-    own.encode_special_tokens = True
-    return lambda texts: (found.ids for found in own.encode_batch_fast(list(texts), add_special_tokens=False))
+    fast = Tokenizer.from_str(backend.to_str())
+    fast.no_truncation()
+    fast.no_padding()
+    fast.encode_special_tokens = True
+    return lambda texts: (one.ids for one in fast.encode_batch_fast(list(texts), add_special_tokens=False))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import hashlib
 import numpy as np
 
 from softmax_rnn.data.rows import IGNORED, Row
-from softmax_rnn.data.tokens import Tokens
+from softmax_rnn.data.token_files import Tokens
 
 
 def packed_row(tokens: np.ndarray, starts: np.ndarray, context: int, eos: int) -> Row:

@@ -1,13 +1,9 @@
-"""Files and hub datasets, read with the datasets library. No code of others is run.
-
-    .txt                     a document a file
-    .jsonl, .json, .parquet  a document a record, in the column ``text_column``
-
-A folder stands for all its files, which must be of one kind; each may be compressed as .gz, parquet excepted.
+"""Where documents are read: embedded corpora, local files, or the hub with the datasets library. No code of others is
+run.
 
 >>> import tempfile
->>> path = Path(tempfile.mkdtemp()) / "poem.txt"
->>> _ = path.write_text("Roses are red.", encoding="utf-8")
+>>> path = Path(tempfile.mkdtemp()) / "poems.jsonl"
+>>> _ = path.write_text('{"text": "Roses are red."}', encoding="utf-8")
 >>> records, _ = load_records(TextConfig(source=str(path)))
 >>> list(read_texts(records, "text"))
 ['Roses are red.']
@@ -18,38 +14,89 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.data.config import TextConfig
+import numpy as np
+
 from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.tasks.table import TASKS
+from softmax_rnn.data.text_config import TextConfig
+from softmax_rnn.data.text_files import READERS, Part, ending, files_of, hash_of, parts_of
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
-# The ending → the builder of the datasets library.
-KINDS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
-def load_records(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
+class Records:
+    """The records of parts, one part behind the other; as much of datasets' `IterableDataset` as is needed here."""
+
+    def __init__(self, parts: Sequence[Part]):
+        self._parts = parts
+        self._begin = (0, 0)
+        self._part, self._record = self._begin
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards it can be cut into."""
+        return len(self._parts)
+
+    def shard(self, num_shards: int, index: int) -> Records:
+        """The parts of one of so many shards."""
+        numbers = np.array_split(np.arange(len(self._parts)), num_shards)[index]
+        return Records([self._parts[number] for number in numbers])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        (first, skip), self._begin = self._begin, (0, 0)
+        for part in range(first, len(self._parts)):
+            self._part, self._record = part, skip if part == first else 0
+            for record in self._parts[part](self._record):
+                self._record += 1
+                yield record
+
+    def state_dict(self) -> dict[str, int]:
+        """The place behind the last record."""
+        return {"part": self._part, "record": self._record}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Let the next iteration begin at a place."""
+        self._begin = self._part, self._record = state["part"], state["record"]
+
+
+def load_records(config: TextConfig) -> tuple[Records | Dataset | IterableDataset, str]:
     """The records of a source and a hash of what they are read from."""
     path = Path(config.source).expanduser()
-    if path.exists():
-        records, fingerprint = _local(path)
-    elif _HUB_NAME.fullmatch(config.source) and _ending(path) not in KINDS:
-        records, fingerprint = _hub(config)
-    elif len(path.parts) == 1 and not path.suffix:
+    if _exists(path):
+        files = files_of(path)
+        return Records(parts_of(files, config.text_column)), hash_of(path, files)
+    if _HUB_NAME.fullmatch(config.source) and ending(path) not in READERS:
+        return _hub(config)
+    if len(path.parts) == 1 and not path.suffix:
         raise unknown_name("source", config.source, [*CORPORA, *TASKS])
-    else:
-        raise InputError(f"source: no file or folder {config.source!r}")
-    if records.column_names:
-        _check_column(config.text_column, records.column_names)
-    return records, fingerprint
+    raise InputError(f"source: no file or folder {config.source!r}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise InputError(f"source: {path} cannot be read: {error.strerror}") from error
+
+
+def read_texts(records: Iterable[Any], column: str) -> Iterator[str]:
+    """The text of each record; none counts as empty."""
+    reading = iter(records)
+    while (record := _next(reading)) is not None:
+        _check_column(column, record)
+        text = record[column]
+        if not isinstance(text, str | None):
+            raise InputError(f"text_column: expected text in column {column!r}, got {type(text).__name__}")
+        yield text or ""
 
 
 def _check_column(column: str, names: Iterable[str]) -> None:
@@ -57,81 +104,13 @@ def _check_column(column: str, names: Iterable[str]) -> None:
         raise unknown_name("text_column", column, names)
 
 
-def read_texts(records: Iterable[Any], column: str) -> Iterator[str]:
-    """The text of each record; none counts as empty."""
-    reading = iter(records)
-    with _silent("datasets.packaged_modules.json.json"):  # it tells of a broken file, and then raises
-        while (record := _next(reading)) is not None:
-            _check_column(column, record)
-            text = record[column]
-            if not isinstance(text, str | None):
-                raise InputError(f"text_column: expected text in column {column!r}, got {type(text).__name__}")
-            yield text or ""
-
-
 def _next(reading: Iterator[Any]) -> Any:
     try:
         return next(reading, None)
-    except UnicodeDecodeError as error:
-        raise InputError(f"source: expected text in UTF-8, got {error.reason} at byte {error.start}") from error
-    except (ValueError, OSError) as error:  # pyarrow's, the decoder's, the connection's
+    except InputError:
+        raise
+    except (ValueError, OSError, EOFError) as error:  # the datasets library's, the connection's
         raise InputError(f"source: a record cannot be read: {_reason(error)}") from error
-
-
-@contextmanager
-def _silent(logger: str) -> Iterator[None]:
-    """Inside, a logger of somebody else is silent: what goes wrong is an error here."""
-    found = logging.getLogger(logger)
-    before = found.level
-    found.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        found.setLevel(before)
-
-
-def _local(path: Path) -> tuple[IterableDataset, str]:
-    """Local files are read in place: the stream of the datasets library makes no copy of them."""
-    from datasets import load_dataset
-
-    files = _files(path)
-    kinds = sorted({KINDS[_ending(file)] for file in files})
-    if len(kinds) > 1:
-        raise InputError(f"source: expected files of one kind in {path}, got {' and '.join(kinds)}")
-    options: dict[str, Any] = {"sample_by": "document"} if kinds == ["text"] else {}
-    names = [str(file) for file in files]
-    try:
-        fingerprint = _hash_of(path, files)
-        records = load_dataset(kinds[0], data_files=names, split="train", streaming=True, **options)
-    except Exception as error:  # every builder has errors of its own
-        raise InputError(f"source: {path} cannot be read: {_reason(error)}") from error
-    return records, fingerprint  # pyright: ignore[reportReturnType]
-
-
-def _files(path: Path) -> list[Path]:
-    """The file, or all files of the folder that are not hidden, in order; empty ones hold no document."""
-    inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [file for file in inside if file.is_file() and not file.name.startswith(".")]
-    for file in files:
-        if _ending(file) not in KINDS:
-            raise InputError(f"source: expected a file that ends in {', '.join(KINDS)}, got {file}")
-    files = [file for file in files if file.stat().st_size]
-    if not files:
-        raise InputError(f"source: {path} holds no text")
-    return files
-
-
-def _ending(path: Path) -> str:
-    return (path.with_suffix("") if path.suffix == ".gz" else path).suffix
-
-
-def _hash_of(path: Path, files: list[Path]) -> str:
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as content:
-            name = file.relative_to(path).as_posix() if path.is_dir() else ""
-            digest.update(f"{name}\n{hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()
 
 
 def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
@@ -140,14 +119,16 @@ def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
     revision = _revision(config.source)
     try:
         with _silent("huggingface_hub"):  # it tells of every attempt to connect
-            records = load_dataset(
+            records: Any = load_dataset(
                 config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
             )
     except Exception as error:  # connections, names, configurations, splits: each has errors of its own
         raise InputError(f"source: {config.source} cannot be loaded from the hub: {_reason(error)}") from error
+    if records.column_names:
+        _check_column(config.text_column, records.column_names)
     content = revision or getattr(records, "_fingerprint", "")
     fingerprint = "\n".join((config.source, config.config or "", config.split, content))
-    return records, hashlib.sha256(fingerprint.encode()).hexdigest()  # pyright: ignore[reportReturnType]
+    return records, hashlib.sha256(fingerprint.encode()).hexdigest()
 
 
 def _revision(name: str) -> str | None:
@@ -158,6 +139,18 @@ def _revision(name: str) -> str | None:
         return HfApi().dataset_info(name).sha
     except Exception:  # load_dataset says what is wrong, or finds a copy on the disk
         return None
+
+
+@contextmanager
+def _silent(name: str) -> Iterator[None]:
+    """Inside, a logger of another library is silent: what goes wrong is an error here."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _reason(error: BaseException) -> str:

@@ -14,13 +14,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
+from softmax_rnn.console import say_once
 from softmax_rnn.errors import InputError
 
 
 def in_test(text: str, fraction: float) -> bool:
     """Whether a document is for testing."""
-    digest = blake2b(text.encode(), digest_size=8, person=b"softmax-rnn-test").digest()
-    return int.from_bytes(digest, "big") < fraction * 2**64
+    return _hash(text) < fraction * 2**64
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"softmax-rnn-test").digest(), "big")
+
+
+def with_a_test(texts: Iterable[str], fraction: float) -> float:
+    """The fraction, or where it leaves the test split empty the smallest that does not, with a line that says so.
+
+    >>> with_a_test(["a", "b"], 0.5), with_a_test(["b", "c"], 0.5) > 0.5
+    (0.5, True)
+    """
+    least, count = 2**64, 0
+    for count, text in enumerate(texts, start=1):  # noqa: B007
+        least = min(least, _hash(text))
+        if least < fraction * 2**64:
+            return fraction
+    if count < 2:
+        return fraction
+    say_once(f"data: {fraction:g} of {count} documents leaves the test split empty; one document is taken for it")
+    return (least + 1) / 2**64 * (1 + 1e-12)
 
 
 def sides(texts: Iterable[str], fraction: float, test_documents: int | None) -> Iterator[tuple[str, str]]:
@@ -48,7 +69,7 @@ def check_split(labelled: Iterable[tuple[str, str]], fraction: float) -> None:
     if total < 2:
         raise InputError(
             f"source: expected 2 documents or more to split into train and test, got {total};"
-            " give a folder of .txt files, or a .jsonl file with one document a line"
+            " give a longer text, a folder of .txt files, or a .jsonl file with one document per line"
         )
     side, better = ("train", fraction / 2) if counts["test"] else ("test", min(0.5, max(2 * fraction, 3 / total)))
     raise InputError(

@@ -14,17 +14,17 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.data.cache import key
-from softmax_rnn.data.config import TextConfig
+from softmax_rnn.data.cached_folder import key
 from softmax_rnn.data.corpora import CORPORA
-from softmax_rnn.data.documents import Texts, open_stream, open_texts, texts_of
+from softmax_rnn.data.documents import Texts, open_records, open_texts, texts_of
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.data.layouts import PackedRows, PaddedRows
 from softmax_rnn.data.rows import Rows, RowStream
-from softmax_rnn.data.split import check_split, in_test, sides
-from softmax_rnn.data.stream import TextStream
+from softmax_rnn.data.split import check_split, in_test, sides, with_a_test
+from softmax_rnn.data.text_config import TextConfig
+from softmax_rnn.data.text_stream import TextStream
+from softmax_rnn.data.token_files import FORMAT, Tokens, cached_tokens
 from softmax_rnn.data.tokenisers import bpe_tokenizer, load_tokenizer, tokenizer_hash, vocabulary_size
-from softmax_rnn.data.tokens import FORMAT, Tokens, cached_tokens
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,14 +59,16 @@ def load_text(config: TextConfig, *, context: int, seed: int) -> TextData:
 def _at_hand(config: TextConfig, context: int) -> TextData:
     texts = open_texts(config)
     fraction = _fraction(config)
+    if config.test_fraction is None:
+        fraction = with_a_test(texts, fraction)
     check_split(sides(texts, fraction, config.test_documents), fraction)
     split = _split_key(config, texts, fraction, config.test_documents)
     tokenizer = _tokenizer(config, texts, fraction, split)
     encoder = Encoder(tokenizer, config.workers)
     folder = config.cache / "tokens" / key(split=split, tokenizer=tokenizer_hash(tokenizer), format=FORMAT)
     labelled = sides(texts, fraction, config.test_documents)
-    found = cached_tokens(folder, labelled, ("train", "test"), encoder)
-    train, test = found["train"], found["test"]
+    both = cached_tokens(folder, labelled, ("train", "test"), encoder)
+    train, test = both["train"], both["test"]
     rows = _rows(config, train, context, drop_last=True)
     if not len(rows):
         raise InputError(f"context: expected at most the {len(train.tokens)} tokens of the train split, got {context}")
@@ -74,7 +76,7 @@ def _at_hand(config: TextConfig, context: int) -> TextData:
 
 
 def _streamed(config: TextConfig, context: int, seed: int) -> TextData:
-    records, fingerprint = open_stream(config)
+    records, fingerprint = open_records(config)
     texts = texts_of(records, fingerprint, config)
     fraction = _fraction(config)
     most = config.test_documents or _TEST_DOCUMENTS_OF_A_STREAM

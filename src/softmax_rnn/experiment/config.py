@@ -19,9 +19,9 @@ from typing import Any
 import yaml
 from pydantic import Field, PositiveInt, SerializeAsAny
 
-from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.tasks.table import TASKS, task_config
 from softmax_rnn.data.tasks.task import Task
+from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.train.settings import TrainSettings
@@ -117,7 +117,7 @@ def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
     if given is not None and not isinstance(given, (str, Mapping)):
         raise InputError(f"data: expected a source, or settings by name, got {given!r}")
     settings = {"source": given} if isinstance(given, str) else dict(given or {})
-    source = settings.get("source") or defaults["source"]
+    source = defaults["source"] if settings.get("source") is None else settings["source"]
     if isinstance(source, str) and source in TASKS:
         return task_config(source, **{name: value for name, value in settings.items() if name != "source"})
     # Another source than the recipe's keeps what the recipe says about layout and tokens, not the name of its part.

@@ -32,7 +32,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from softmax_rnn.data.tasks.sampling import distinct, weighted_distinct
+from softmax_rnn.data.tasks.draws import distinct, weighted_distinct
 from softmax_rnn.data.tasks.task import Task, blank_targets
 from softmax_rnn.errors import InputError
 

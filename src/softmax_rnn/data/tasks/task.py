@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from softmax_rnn.data.rows import IGNORED, Row
-from softmax_rnn.data.tasks.sampling import stream
+from softmax_rnn.data.tasks.draws import stream
 from softmax_rnn.errors import InputError, unknown_name
 
 Side = Literal["train", "test"]

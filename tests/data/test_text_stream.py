@@ -7,11 +7,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from softmax_rnn.data import stream as module
-from softmax_rnn.data.config import TextConfig
+from softmax_rnn.data import text_stream as module
 from softmax_rnn.data.rows import IGNORED
 from softmax_rnn.data.split import in_test
 from softmax_rnn.data.text import load_text
+from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.errors import InputError
 
 FRACTION = 0.2

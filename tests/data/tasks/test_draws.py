@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from softmax_rnn.data.tasks.sampling import distinct, stream, weighted_distinct
+from softmax_rnn.data.tasks.draws import distinct, stream, weighted_distinct
 
 DRAWS = 48_000
 SIGMAS = 4.5

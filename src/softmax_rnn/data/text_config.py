@@ -12,7 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from softmax_rnn.machine import cache_folder
+from softmax_rnn.errors import InputError
+from softmax_rnn.machine import cache_folder, expanded
 
 
 class TextConfig(BaseModel):
@@ -50,7 +51,14 @@ class TextConfig(BaseModel):
     cache: Path = Field(default_factory=cache_folder)
     """The folder of tokenised texts; ``$SOFTMAX_RNN_CACHE`` when not given."""
 
+    @field_validator("source")
+    @classmethod
+    def _named(cls, source: str) -> str:
+        if not source.strip():
+            raise InputError(f"expected a corpus, a file, a folder or a hub name, got {source!r}")
+        return source
+
     @field_validator("cache")
     @classmethod
     def _expand(cls, cache: Path) -> Path:
-        return cache.expanduser()
+        return expanded(cache)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from softmax_rnn.data import tokens as module
+from softmax_rnn.data import token_files as module
 from softmax_rnn.data.encode import Encoder
+from softmax_rnn.data.token_files import cached_tokens
 from softmax_rnn.data.tokenisers import byte_tokenizer
-from softmax_rnn.data.tokens import cached_tokens
 
 ENCODER = Encoder(byte_tokenizer())
 LABELLED = [("train", "abc"), ("test", "é"), ("train", ""), ("train", "x" * 50), ("test", "yz")]
@@ -45,13 +45,19 @@ def test_the_second_time_nothing_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["train.tokens.npy", "test.offsets.npy", "train.json"])
-def test_a_file_that_was_cut_off_is_made_again(tmp_path, file):
+@pytest.mark.parametrize("harm", ["cut", "zeros", "noise"])
+def test_a_damaged_file_is_made_again(tmp_path, capsys, file, harm):
     whole = cached_tokens(tmp_path / "x", LABELLED, ("train", "test"), ENCODER)
     expected = {name: read(tokens) for name, tokens in whole.items()}
     path = tmp_path / "x" / file
-    path.write_bytes(path.read_bytes()[:-3])
+    content = path.read_bytes()
+    harmed = {"cut": content[:-3], "zeros": content[:-8] + bytes(8), "noise": bytes(range(256))}
+    path.unlink()  # a mapped file is not written over
+    path.write_bytes(harmed[harm])
+    capsys.readouterr()
     again = cached_tokens(tmp_path / "x", LABELLED, ("train", "test"), ENCODER)
     assert {name: read(tokens) for name, tokens in again.items()} == expected
+    assert f"({file} does not match its hash); it is made again" in capsys.readouterr().err
 
 
 def test_an_empty_side_can_be_read(tmp_path):

@@ -22,12 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from softmax_rnn.data.cache import cached
+from softmax_rnn.console import byte_progress
+from softmax_rnn.data.cached_folder import cached
 from softmax_rnn.data.encode import Encoder
-from softmax_rnn.data.progress import byte_progress
 from softmax_rnn.files import write_json
 
-FORMAT = 1
+FORMAT = 2
 """Part of every cache key: a change of the files is a new number."""
 _CHARACTERS_AT_ONCE = 2_000_000
 

@@ -25,16 +25,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from softmax_rnn.data.config import TextConfig
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.data.layouts import packed_row, padded_row
 from softmax_rnn.data.records import read_texts
 from softmax_rnn.data.rows import Row
 from softmax_rnn.data.split import in_test
+from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
-    from datasets import IterableDataset
+    from softmax_rnn.data.records import Records
 
 _DOCUMENTS_AT_ONCE = 32
 _MOST_SHARDS = 1024
@@ -45,7 +45,7 @@ class TextStream:
 
     def __init__(
         self,
-        records: IterableDataset,
+        records: Records,
         content_hash: str,
         encoder: Encoder,
         config: TextConfig,
@@ -162,15 +162,17 @@ class _OrderedRows:
 class _Documents:
     """The train documents of pass after pass, shard by shard."""
 
-    def __init__(self, records: IterableDataset, config: TextConfig, fraction: float, seed: int):
+    def __init__(self, records: Records, config: TextConfig, fraction: float, seed: int):
         self._records, self._column, self._fraction, self._seed = records, config.text_column, fraction, seed
         self._most = config.max_documents
         # Opening a shard takes time that grows with the number of files, so many files share one.
         self._shards = min(records.num_shards, _MOST_SHARDS)
-        self._go_to(epoch=0, shard=0, read=0, found=False)
+        self._go_to(epoch=0, shard=0, read=0, any_train=False)
 
-    def _go_to(self, *, epoch: int, shard: int, read: int, found: bool, place: dict[str, Any] | None = None) -> None:
-        self._epoch, self._shard, self._read, self._found = epoch, shard, read, found
+    def _go_to(
+        self, *, epoch: int, shard: int, read: int, any_train: bool, place: dict[str, Any] | None = None
+    ) -> None:
+        self._epoch, self._shard, self._read, self._any_train = epoch, shard, read, any_train
         self._open = self._records.shard(num_shards=self._shards, index=self._order()[shard])
         if place is not None:
             self._open.load_state_dict(place)
@@ -193,19 +195,19 @@ class _Documents:
             elif text:
                 self._read += 1
                 if not in_test(text, self._fraction):
-                    self._found = True
+                    self._any_train = True
                     return text
 
     def _next_shard(self) -> None:
         if self._read != self._most and self._shard + 1 < self._shards:
-            self._go_to(epoch=self._epoch, shard=self._shard + 1, read=self._read, found=self._found)
-        elif self._found:
-            self._go_to(epoch=self._epoch + 1, shard=0, read=0, found=False)
+            self._go_to(epoch=self._epoch, shard=self._shard + 1, read=self._read, any_train=self._any_train)
+        elif self._any_train:
+            self._go_to(epoch=self._epoch + 1, shard=0, read=0, any_train=False)
         else:
             raise InputError("source: a whole pass over the stream found no document for training")
 
     def state_dict(self) -> dict[str, Any]:
-        place = {"epoch": self._epoch, "shard": self._shard, "read": self._read, "found": self._found}
+        place = {"epoch": self._epoch, "shard": self._shard, "read": self._read, "any_train": self._any_train}
         return {**place, "place": self._open.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
