@@ -231,8 +231,8 @@ def generate_command(
         raise InputError(f"state_in: there is no file {state_in}")
     if state_out is not None:
         cache_file.check_target(Path(state_out), "state_out")
-    tokenizer = load_tokenizer(model_name)
     model = load_pretrained(model_name)
+    tokenizer = load_tokenizer(model_name)
     if variant is not None:
         model = convert(model, variant)
     if device is not None:
