@@ -45,7 +45,7 @@ def test_one_spec_a_layer(tmp_path):
     ("options", "message"),
     [
         ({"attention_spec": "sofmax"}, "did you mean 'softmax'"),
-        ({"attention_spec": ["softmax"]}, "expected 2 specs, one a layer, got 1"),
+        ({"attention_spec": ["softmax"]}, "expected 2 specs, one per layer, got 1"),
         ({"attention_spec": 3}, "attention_spec: expected a spec"),
         ({"mixer": "mamba"}, "unknown mixer 'mamba'; did you mean 'mamba2'"),
         ({"conv_width": 0}, "conv_width: expected 1 or more"),

@@ -47,9 +47,9 @@ def refused() -> dict[str, tuple[Any, str]]:
         ),
         "gpt2": (
             GPT2LMHeadModel(GPT2Config(vocab_size=48, n_embd=8, n_layer=1, n_head=2)),
-            "model: the attention of GPT2LMHeadModel cannot be exchanged; expected one of LlamaForCausalLM",
+            "model: the attention of GPT2LMHeadModel cannot be swapped; expected one of LlamaForCausalLM",
         ),
-        "no head": (LlamaModel(LlamaConfig(**SIZES)), "LlamaModel cannot be exchanged"),
+        "no head": (LlamaModel(LlamaConfig(**SIZES)), "LlamaModel cannot be swapped"),
         "dropout": (LlamaForCausalLM(LlamaConfig(**SIZES, attention_dropout=0.1)), "attention_dropout"),
         "linear": (torch.nn.Linear(2, 2), "expected a transformers model, got Linear"),
     }

@@ -26,8 +26,8 @@ from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import finite
-from softmax_rnn.model.configuration import as_spec
 from softmax_rnn.model.convert import convert
+from softmax_rnn.model.layer_specs import as_spec
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 from softmax_rnn.validation import read_whole
 

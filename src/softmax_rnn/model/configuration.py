@@ -7,7 +7,6 @@ RowSum(minimum=None, eps=0.0, detach=False)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -17,8 +16,8 @@ from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.mamba2.configuration_mamba2 import Mamba2Config
 
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.model.layer_specs import as_values, layer_specs
 
 
 class Mixer(StrEnum):
@@ -29,33 +28,28 @@ class Mixer(StrEnum):
     """transformers' own Mamba-2, the baseline ``linear_mamba``."""
 
 
-def as_spec(value: AttentionSpec | dict[str, Any] | str) -> AttentionSpec:
-    """The spec that a spec, its JSON values or a name of `VARIANTS` stand for.
+class LayerSpecsConfig:
+    """What a configuration with the option ``attention_spec`` does: the values are those of specs, checked."""
 
-    >>> as_spec("softmax") == as_spec(AttentionSpec().to_dict())
-    True
-    """
-    if isinstance(value, AttentionSpec):
-        return value
-    if isinstance(value, str):
-        return VARIANTS[value]
-    if isinstance(value, dict):
-        return AttentionSpec.from_dict(value)
-    raise InputError(f"attention_spec: expected a spec, its JSON values or a variant's name, got {value!r}")
+    attention_spec: Any
+    num_hidden_layers: int
 
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.attention_spec = as_values(self.attention_spec, self.num_hidden_layers)
+        super().__post_init__(**kwargs)  # pyright: ignore[reportAttributeAccessIssue]
 
-def _as_values(value: Any) -> dict[str, Any] | list[dict[str, Any]]:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [as_spec(one).to_dict() for one in value]
-    return as_spec(value).to_dict()
+    @property
+    def specs(self) -> tuple[AttentionSpec | None, ...]:
+        """The spec of every layer."""
+        return layer_specs(self.attention_spec, self.num_hidden_layers)
 
 
 @strict
-class SoftmaxRNNConfig(LlamaConfig):
+class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
     """Llama's options, the spec of the attention, and the options of the block around it.
 
-    ``attention_spec`` takes an `AttentionSpec`, its JSON values, a name of `VARIANTS`, or a list of these, one a
-    layer. The block's options stand beside it: they are no part of the attention.
+    ``attention_spec`` takes an `AttentionSpec`, its JSON values, a name of `VARIANTS`, a list of these with one per
+    layer, or layer ranges (`layer_specs`). The block's options stand beside it: they are not part of the attention.
     """
 
     model_type = "softmax_rnn"
@@ -77,16 +71,12 @@ class SoftmaxRNNConfig(LlamaConfig):
     mamba_expand: int = 1
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.attention_spec = _as_values(self.attention_spec)
         super().__post_init__(**kwargs)
         self._check()
 
     def _check(self) -> None:
         if self.mixer not in list(Mixer):
             raise unknown_name("mixer", self.mixer, [kind.value for kind in Mixer])
-        specs = self.attention_spec
-        if isinstance(specs, list) and len(specs) != self.num_hidden_layers:
-            raise InputError(f"attention_spec: expected {self.num_hidden_layers} specs, one a layer, got {len(specs)}")
         if self.attention_dropout:
             raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {self.attention_dropout}")
         if self.conv_width is not None and self.conv_width < 1:
@@ -103,10 +93,7 @@ class SoftmaxRNNConfig(LlamaConfig):
         """The spec of every layer; None where a Mamba-2 mixer stands in place of attention."""
         if self.mixer == Mixer.MAMBA2:
             return (None,) * self.num_hidden_layers
-        values = self.attention_spec
-        if isinstance(values, list):
-            return tuple(AttentionSpec.from_dict(one) for one in values)
-        return (AttentionSpec.from_dict(values),) * self.num_hidden_layers
+        return super().specs
 
     @property
     def spec(self) -> AttentionSpec:

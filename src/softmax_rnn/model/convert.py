@@ -1,13 +1,12 @@
-"""Exchange the attention of a pretrained model of the Llama family, keeping its weights.
+"""Swap the attention of a pretrained model of the Llama family, keeping its weights.
 
 A model with Llama's blocks (Llama, SmolLM, Mistral, Qwen2) becomes a `SoftmaxRNNForCausalLM`, which is saved and loaded
-as any other; Qwen3 and Gemma keep their class (see `foreign`). What a model has and a spec has not, a sliding window,
+as any other; Qwen3 and Gemma keep their blocks (see `foreign`). What a model has and a spec has not, a sliding window,
 soft-capped scores, sinks, is refused by name. Parameters that the spec adds start neutral (see `neutral`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,15 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig, as_spec
-from softmax_rnn.model.foreign import CONVERTED, ForeignModel, exchange
+from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
+from softmax_rnn.model.foreign import CONVERTED, ForeignModel, swap_attention
+from softmax_rnn.model.layer_specs import LayerSpecs, as_spec, layer_specs
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
 from softmax_rnn.validation import read_json
 
-SpecLike = str | AttentionSpec | dict[str, Any]
-SpecsLike = SpecLike | Sequence[SpecLike] | Path
-"""One for all layers, a list with one a layer, or a JSON file with such a list under ``specs``: an advisor's result."""
+SpecsLike = LayerSpecs | Path
+"""Also a JSON file with a list of specs under ``specs``: an advisor's result."""
 
 WITH_LLAMA_BLOCKS: tuple[type[PreTrainedModel], ...] = (
     LlamaForCausalLM,
@@ -38,25 +37,33 @@ WITH_LLAMA_BLOCKS: tuple[type[PreTrainedModel], ...] = (
 
 
 def convert(
-    model: PreTrainedModel, spec: SpecsLike, *, forget_bias: float = FORGET_BIAS
+    model: PreTrainedModel,
+    spec: SpecsLike | None = None,
+    *,
+    layers: LayerSpecs | None = None,
+    forget_bias: float = FORGET_BIAS,
 ) -> SoftmaxRNNForCausalLM | ForeignModel:
-    """The model with this attention in all layers, or with a list of them, one a layer, or with those of a file.
+    """The model with this attention in all layers, or with ``layers``: a list of them, ranges, or those of a file.
 
     The weights are taken over, not copied: go on with the model that comes back, not with the one that was given.
 
     >>> from transformers import LlamaConfig
     >>> config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2,
     ...                      num_attention_heads=2)
-    >>> model = convert(LlamaForCausalLM(config), ["softmax", "taylor_2"])
+    >>> model = convert(LlamaForCausalLM(config), layers={"0": "softmax", "1-": "taylor_2"})
     >>> model(torch.tensor([[1, 2, 3]])).logits.shape
     torch.Size([1, 3, 8])
     """
     if not isinstance(model, PreTrainedModel):
         raise InputError(f"model: expected a transformers model, got {type(model).__name__}")
+    if (spec is None) == (layers is None):
+        raise InputError("spec: expected either an attention for all layers or layers=…")
     refuse_what_cannot_be_converted(model)
-    specs = _specs(spec, model.config.num_hidden_layers)
+    wanted = read_specs(spec) if isinstance(spec, Path) else spec if layers is None else layers
+    assert wanted is not None
+    specs = layer_specs(wanted, model.config.num_hidden_layers, "spec" if layers is None else "layers")
     if type(model) in CONVERTED:
-        return exchange(model, specs, forget_bias)
+        return swap_attention(model, specs, forget_bias)
     return _rebuild(model, specs, forget_bias)
 
 
@@ -77,18 +84,8 @@ def read_specs(path: Path) -> list[AttentionSpec]:
     if isinstance(values, dict):
         values = values.get("specs")
     if not isinstance(values, list):
-        raise InputError(f"spec: {path} has no list of specs, expected one a layer under 'specs'")
+        raise InputError(f"spec: {path} has no list of specs, expected one per layer under 'specs'")
     return [as_spec(one) for one in values]
-
-
-def _specs(spec: SpecsLike, layers: int) -> tuple[AttentionSpec, ...]:
-    if isinstance(spec, Path):
-        spec = read_specs(spec)
-    if isinstance(spec, (str, AttentionSpec, dict)) or not isinstance(spec, Sequence):
-        return (as_spec(spec),) * layers
-    if len(spec) != layers:
-        raise InputError(f"spec: expected {layers} specs, one a layer, got {len(spec)}")
-    return tuple(as_spec(one) for one in spec)
 
 
 def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
@@ -106,10 +103,10 @@ def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
     if getattr(config, "use_bidirectional_attention", None):
         raise InputError(f"use_bidirectional_attention: {kind} looks both ways, every spec is causal")
     if getattr(config, "mixer", Mixer.ATTENTION) != Mixer.ATTENTION:
-        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, there is no attention to exchange")
+        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, there is no attention to swap")
     if type(model) not in (*WITH_LLAMA_BLOCKS, *CONVERTED):
         known = ", ".join(one.__name__ for one in (*WITH_LLAMA_BLOCKS, *CONVERTED))
-        raise InputError(f"model: the attention of {kind} cannot be exchanged; expected one of {known}")
+        raise InputError(f"model: the attention of {kind} cannot be swapped; expected one of {known}")
     if config.attention_dropout:
         raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {config.attention_dropout}")
 
@@ -119,8 +116,7 @@ def _config(source: PreTrainedConfig, specs: tuple[AttentionSpec, ...], bias: bo
     values = {name: value for name, value in source.to_dict().items() if name in known}
     for name in ("architectures", "model_type", "transformers_version"):
         values.pop(name, None)
-    same = len(set(specs)) == 1
-    values["attention_spec"] = specs[0].to_dict() if same else [spec.to_dict() for spec in specs]
+    values["attention_spec"] = specs
     values["attention_bias"] = bias
     config = SoftmaxRNNConfig(**values)
     config.name_or_path = source.name_or_path

@@ -1,16 +1,18 @@
-"""Models whose blocks are not ours: transformers' own class with exchanged attention modules.
+"""Models whose blocks are not ours: transformers' own class with swapped attention modules.
 
 Qwen3 normalises queries and keys, Gemma scales its embeddings and norms: neither is a `SoftmaxRNNForCausalLM`, so the
-class stays, and with it its block. It decodes with our states and trains; it cannot be saved as a checkpoint of either.
+class stays, and with it its block. It trains, decodes with our states, and is saved with a configuration of its kind
+and the specs of its layers, which the Auto classes read once `softmax_rnn.model` is imported.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
+from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import GemmaForCausalLM, PreTrainedModel, Qwen3ForCausalLM
+from transformers import GemmaConfig, GemmaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
@@ -18,9 +20,11 @@ from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
+from softmax_rnn.model.card import WithCard
+from softmax_rnn.model.configuration import LayerSpecsConfig
 from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.interface import with_scaling
-from softmax_rnn.model.neutral import fold_gates, neutral_tensors
+from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
 
 MASK_IMPLEMENTATION = "softmax_rnn:softmax"
 """The registered name whose mask function the converted model uses: real keys or segments, (batch, keys)."""
@@ -79,10 +83,15 @@ class ForeignAttention(nn.Module):
         return self.o_proj(output.transpose(1, 2).flatten(2)), None
 
 
-class ForeignModel(PreTrainedModel):
+class ForeignModel(WithCard):
     """What a converted transformers class does differently: it decodes with the state of its specs."""
 
     _is_stateful = True
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        _swap(self, config.specs, FORGET_BIAS)
+        self.post_init()
 
     @property
     def specs(self) -> tuple[AttentionSpec, ...]:
@@ -126,20 +135,33 @@ class ForeignModel(PreTrainedModel):
     ) -> Any:
         prepare_cache(self.specs, generation_config, model_kwargs)
 
-    def save_pretrained(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: the files would say the original class and load without the exchanged attention."""
-        raise InputError(
-            f"save_pretrained: {type(self).__name__} has no checkpoint format; save its"
-            " state_dict() and convert again after loading, or convert a Llama, Mistral or Qwen2 model"
-        )
+
+@strict
+class ConvertedQwen3Config(LayerSpecsConfig, Qwen3Config):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Qwen3's options and the specs of its layers."""
+
+    model_type = "softmax_rnn_qwen3"
+    attention_spec: Any = "softmax"
+
+
+@strict
+class ConvertedGemmaConfig(LayerSpecsConfig, GemmaConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Gemma's options and the specs of its layers."""
+
+    model_type = "softmax_rnn_gemma"
+    attention_spec: Any = "softmax"
 
 
 class ConvertedQwen3(ForeignModel, Qwen3ForCausalLM):
-    """Qwen3 with exchanged attention."""
+    """Qwen3 with swapped attention."""
+
+    config_class = ConvertedQwen3Config
 
 
 class ConvertedGemma(ForeignModel, GemmaForCausalLM):
-    """Gemma with exchanged attention."""
+    """Gemma with swapped attention."""
+
+    config_class = ConvertedGemmaConfig
 
 
 CONVERTED: dict[type[PreTrainedModel], type[ForeignModel]] = {
@@ -150,13 +172,28 @@ CONVERTED: dict[type[PreTrainedModel], type[ForeignModel]] = {
 }
 
 
-def exchange(model: PreTrainedModel, specs: tuple[AttentionSpec, ...], forget_bias: float) -> ForeignModel:
-    """Exchange the attention modules in place."""
+def swap_attention(model: PreTrainedModel, specs: tuple[AttentionSpec, ...], forget_bias: float) -> ForeignModel:
+    """Swap the attention modules in place; the model becomes one of the classes above."""
+    kind = CONVERTED[type(model)]
+    assert kind.config_class is not None
+    values = model.config.to_dict()
+    for name in ("architectures", "model_type", "transformers_version"):
+        values.pop(name, None)
+    config: Any = kind.config_class(**{**values, "attention_spec": specs})
+    config.name_or_path = model.config.name_or_path
+    config._attn_implementation = model.config._attn_implementation
+    for module in model.modules():
+        if isinstance(getattr(module, "config", None), type(model.config)):
+            module.config = config
+    _swap(model, specs, forget_bias)
+    model.__class__ = kind
+    assert isinstance(model, ForeignModel)
+    return model
+
+
+def _swap(model: PreTrainedModel, specs: tuple[AttentionSpec, ...], forget_bias: float) -> None:
     layers: Any = model.get_decoder().layers
     for layer, spec in zip(layers, specs, strict=True):
         layer.self_attn = ForeignAttention(layer.self_attn, spec, forget_bias)
     if model.config._attn_implementation != MASK_IMPLEMENTATION:
         model.set_attn_implementation(MASK_IMPLEMENTATION)
-    model.__class__ = CONVERTED[type(model)]
-    assert isinstance(model, ForeignModel)
-    return model

@@ -29,7 +29,8 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.model import cache_file
 from softmax_rnn.model.cache import SpecCache, cache_bytes
-from softmax_rnn.model.configuration import SoftmaxRNNConfig, as_spec
+from softmax_rnn.model.configuration import SoftmaxRNNConfig
+from softmax_rnn.model.layer_specs import as_spec
 from softmax_rnn.model.loading import quiet
 
 TEMPERATURES = (1e-4, 1e4)
@@ -170,15 +171,15 @@ def generate_text(
             logits_processor=LogitsProcessorList([_Finite()]),
             **sampling.options(),
         )
-    cache = outputs.past_key_values
+    state: Cache = outputs.past_key_values
     return Generated(
         text=streamer.text,
         tokens=tuple(streamer.tokens),
         prompt_tokens=len(ids),
         prefill_seconds=streamer.prefill,
         decode_seconds=streamer.seconds - streamer.prefill,
-        state_bytes=cache_bytes(cache),
-        context=cache.get_seq_length(),
+        state_bytes=cache_bytes(state),
+        context=state.get_seq_length(),
     )
 
 

@@ -32,6 +32,7 @@ from softmax_rnn.attention.parts import CumulativeGate
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
+from softmax_rnn.model.card import WithCard
 from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
 from softmax_rnn.model.gates import SpecTensors
@@ -103,7 +104,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
 
     @property
     def specs(self) -> tuple[AttentionSpec | None, ...]:
-        """The spec of every layer as it is now: conversion may have exchanged it."""
+        """The spec of every layer as it is now: conversion may have swapped it."""
         return tuple(block.self_attn.spec for block in self.layers)  # pyright: ignore[reportAttributeAccessIssue, reportReturnType]
 
     @capture_outputs
@@ -172,7 +173,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         return SpecCache(self.specs) if use_cache and segment_ids is None else None
 
 
-class SoftmaxRNNForCausalLM(SoftmaxRNNPreTrainedModel, GenerationMixin):
+class SoftmaxRNNForCausalLM(WithCard, SoftmaxRNNPreTrainedModel, GenerationMixin):
     """The language model."""
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012

@@ -15,6 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
+from softmax_rnn.model.layer_specs import LayerSpecs, layer_specs
 
 PAPER_VOCAB = 32_000
 
@@ -42,9 +43,17 @@ _COMMON = {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embe
 
 
 def build_config(
-    size: str = "nano", variant: str = "softmax", *, vocab_size: int = PAPER_VOCAB, **overrides: Any
+    size: str = "nano",
+    variant: str = "softmax",
+    *,
+    vocab_size: int = PAPER_VOCAB,
+    layers: LayerSpecs | None = None,
+    **overrides: Any,
 ) -> SoftmaxRNNConfig:
     """The configuration of a size and a variant, both by name; ``overrides`` are options of `SoftmaxRNNConfig`.
+
+    ``layers`` gives layers another attention than the variant's, such as ``{"0-1": "softmax", "2-": "taylor_2"}``;
+    the block around it stays the variant's.
 
     >>> build_config("nano", "two_mamba", vocab_size=256, tie_word_embeddings=True).conv_width
     2
@@ -57,8 +66,13 @@ def build_config(
         if name not in known:
             raise unknown_name("option", name, sorted(known))
     options = {**asdict(SIZES[size]), **_COMMON, "attention_spec": row.spec, **row.options, "vocab_size": vocab_size}
+    options |= overrides
+    if layers is not None:
+        if "attention_spec" in overrides:
+            raise InputError("layers: expected layers or attention_spec, got both")
+        options["attention_spec"] = layer_specs(layers, options["num_hidden_layers"])
     try:
-        return SoftmaxRNNConfig(**{**options, **overrides})
+        return SoftmaxRNNConfig(**options)
     except StrictDataclassError as error:
         reason = error.__cause__ or error
         raise InputError(f"model: {' '.join(str(reason).split())}") from error
