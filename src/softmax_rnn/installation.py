@@ -14,6 +14,7 @@ from a clone: pip install -c constraints.txt '.[train]'
 from __future__ import annotations
 
 import importlib.util
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
@@ -147,13 +148,17 @@ def _asked_for() -> Iterator[Package]:
         raise InputError(
             f"{_PROJECT} is not installed in this Python; in a clone: pip install -c constraints.txt ."
         ) from None
-    for line in lines:
-        asked = Requirement(line)
-        extra = None if asked.marker is None else _extra(str(asked.marker))
-        if asked.name == _PROJECT or extra in _FOR_DEVELOPERS:
-            continue
-        install = f"pip install '{asked.name}{asked.specifier}'" if extra is None else from_extra(extra)
-        yield Package(asked.name, extra or REQUIRED, str(asked.specifier), _version(asked.name), install)
+    wanted = [(asked, asked.marker and _extra(str(asked.marker))) for asked in map(Requirement, lines)]
+    wanted = [(asked, extra) for asked, extra in wanted if asked.name != _PROJECT and extra not in _FOR_DEVELOPERS]
+    sizes = Counter(extra for _, extra in wanted)
+    # In the metadata an extra repeats what it takes from others: each package is named for the smallest that has it.
+    wanted.sort(key=lambda one: (one[1] is not None, sizes[one[1]]))
+    named: set[str] = set()
+    for asked, extra in wanted:
+        if asked.name not in named:
+            named.add(asked.name)
+            install = f"pip install '{asked.name}{asked.specifier}'" if extra is None else from_extra(extra)
+            yield Package(asked.name, extra or REQUIRED, str(asked.specifier), _version(asked.name), install)
 
 
 def _extra(marker: str) -> str | None:
