@@ -191,6 +191,8 @@ USES = [
     use("report runs/done --output one.txt", "output: expected a folder, got the file one.txt"),
     use("verify softmax --output softmax.json", "softmax.json exists and was not written by this command; choose"),
     use("convert-report smollm2 --output one.txt", "one.txt exists and was not written by this command; choose"),
+    use("report runs/done --output page", "output: page exists and was not written by this command; choose"),
+    use("bench attention --output page", "output: page exists and was not written by this command; choose"),
     use("verify softmax --output notes", "output: expected a file, got the folder notes"),
     use("bench attention --output one.txt", "output: expected a folder, got the file one.txt"),
     use("terms smollm2 --output one.txt/terms", "output: one.txt/terms cannot be written"),

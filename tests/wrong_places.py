@@ -34,6 +34,9 @@ def _texts(place: Path) -> None:
     (place / "torn.jsonl").write_text('{"text": "Rose')
     (place / "deep.jsonl").write_text('{"text": ' + "[" * 100_000 + "\n")
     (place / "cut.txt.gz").write_bytes(gzip.compress(BINARY)[:-9])
+    (place / "page").mkdir()
+    (place / "page" / "report.html").write_text("My own page.")
+    (place / "page" / "results.json").write_text('{"mine": 1}')
     (place / "notes").mkdir()
     (place / "notes" / "todo.txt").write_text("Write the thesis.")
 

@@ -79,3 +79,9 @@ def json_with(*keys: str) -> Callable[[Path], bool]:
         return isinstance(value, dict) and all(key in value for key in keys)
 
     return test
+
+
+def folder_with(marker: str, *keys: str, writes: tuple[str, ...]) -> Callable[[Path], bool]:
+    """A test whether results may go into a folder: nothing in it has their names, or its marker is ours."""
+    is_ours = json_with(*keys)
+    return lambda folder: not any((folder / name).exists() for name in (marker, *writes)) or is_ours(folder / marker)

@@ -105,7 +105,7 @@ def read_whole(path: Path, what: str) -> str:
 def check_output(path: Path, *, folder: bool, what: str = "output", ours: Callable[[Path], bool] | None = None) -> None:
     """Refuse a place that cannot be written before any work is done. Nothing is made.
 
-    A file that is there is replaced only if ``ours`` recognises it as one that this command wrote.
+    What is there is replaced only if ``ours`` recognises it as something that this command wrote.
 
     >>> check_output(Path(__file__), folder=True)    # doctest: +ELLIPSIS
     Traceback (most recent call last):

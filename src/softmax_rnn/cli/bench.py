@@ -102,12 +102,13 @@ for command in (attention, model, decode, train):
 def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:
     from softmax_rnn.bench.results import run
     from softmax_rnn.console import progress
-    from softmax_rnn.files import write_json
+    from softmax_rnn.files import folder_with, write_json
     from softmax_rnn.report.figures import save_chart
     from softmax_rnn.report.terminal import print_bench
     from softmax_rnn.validation import check_output
 
-    check_output(output, folder=True)
+    ours = folder_with("results.json", "rows", "claims", writes=("chart.svg", "chart.png", "chart.html"))
+    check_output(output, folder=True, ours=ours)
     with progress("bench", len(tasks)) as advance:
         results = run(tasks, advance)
     value = results.to_json()

@@ -24,7 +24,7 @@ def report(
       softmax-rnn report runs/quick
       softmax-rnn report runs/softmax runs/elu --output runs/both
     """
-    from softmax_rnn.files import write_json
+    from softmax_rnn.files import folder_with, write_json
     from softmax_rnn.report.study_page import write_report
     from softmax_rnn.study.folders import RESULTS, results_of
     from softmax_rnn.validation import check_output
@@ -32,7 +32,8 @@ def report(
     results = results_of(folders)
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()
     target = output or (folders[0] if study else Path("runs/report"))
-    check_output(target, folder=True)
+    ours = folder_with(RESULTS, "study", "machine", writes=("report.html", "figures", "tables"))
+    check_output(target, folder=True, ours=ours)
     write_json(target / RESULTS, results)
     page = write_report(results, target)
     if as_json:
