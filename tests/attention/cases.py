@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from functools import cache
 
@@ -12,11 +13,12 @@ import oracle
 from attention.compare import Result, run, seeded
 from oracle import ORACLE, dot, f, l2, relu, sum_v, sum_w, taylor_weight
 from softmax_rnn.attention.attend import attend, extend, step
-from softmax_rnn.attention.parts import CumulativeGate, Polynomial
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import init_state
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.inputs import random_tensor
 
 B, H, HKV, T, D, E = 2, 4, 2, 19, 8, 5
 NAMES = list(VARIANTS)
@@ -64,18 +66,9 @@ def inputs(
     """q, k, v and what the spec needs beside them; the same numbers for every spec."""
     shapes = {"q": (batch, H, time, D), "k": (batch, HKV, time, D), "v": (batch, HKV, time, E)}
     drawn = {name: seeded(*shape, seed=seed + n) for n, (name, shape) in enumerate(shapes.items())}
-    per_position = (batch, H, time)
-    extras = {
-        "input_gate": seeded(*per_position, seed=seed + 3).sigmoid(),
-        "output_gate": seeded(*per_position, seed=seed + 4),
-        "forget_gate": -0.3 * seeded(*per_position, seed=seed + 5).abs(),
-        "norm_weight": seeded(E, seed=seed + 6),
-        "norm_bias": seeded(E, seed=seed + 7),
-        "length_exponent": seeded(H, seed=seed + 8),
-    }
-    if not isinstance(spec.normaliser, CumulativeGate):  # which takes the raw projection
-        extras["output_gate"] = extras["output_gate"].sigmoid()
-    drawn |= {name: extras[name] for name in spec.tensors}
+    sizes = {"B": batch, "H": H, "K": HKV, "T": time, "D": D, "E": E, "F": spec.width(D)}
+    for name, declared in spec.declared.items():
+        drawn[name] = random_tensor(declared, seeded(*declared.shape(sizes), seed=seed + zlib.crc32(name.encode())))
     return {name: x.to(dtype) for name, x in drawn.items()}
 
 
@@ -139,12 +132,21 @@ def attention(spec: AttentionSpec, **fixed) -> Callable[..., Tensor]:
 
 
 # ---- a sequence in pieces
-TIMED = ("q", "k", "v", "input_gate", "output_gate", "forget_gate")
+
+
+AXES = dict.fromkeys("qkv", 2) | {
+    name: declared.time_axis
+    for spec in VARIANTS.values()
+    for name, declared in spec.declared.items()
+    if declared.time_axis is not None
+}
+"""Tensors that run along time, with their axis."""
+TIMED = tuple(AXES)
 
 
 def between(tensors: dict[str, Tensor], start: int, stop: int) -> dict[str, Tensor]:
     """The tensors of the positions start … stop − 1."""
-    return {name: x[:, :, start:stop] if name in TIMED else x for name, x in tensors.items()}
+    return {n: x.narrow(AXES[n], start, stop - start) if n in AXES else x for n, x in tensors.items()}
 
 
 def fresh_state(spec: AttentionSpec, tensors: dict[str, Tensor]):
@@ -185,7 +187,7 @@ def step_by_step(spec: AttentionSpec, prefill: int = 0, form: str | None = None)
             out, state = extend(spec, **between(tensors, 0, prefill), state=state, key_mask=mask, form=form)
             outputs.append(out)
         for t in range(prefill, time):
-            here = {n: x[:, :, t] if n in TIMED else x for n, x in tensors.items()}
+            here = {n: x.select(AXES[n], t) if n in AXES else x for n, x in tensors.items()}
             q_t, k_t, v_t = (here.pop(name) for name in "qkv")
             mask = None if key_mask is None else key_mask[:, t]
             out, state = step(spec, q_t, k_t, v_t, state, key_mask=mask, **here)

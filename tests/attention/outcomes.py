@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 from attention.cases import attention, inputs
-from attention.compare import Result, errors, run
+from attention.compare import Result, errors, run, seeded
 from softmax_rnn.attention.spec import AttentionSpec
 
 SIZES = (1.0, 30.0)
@@ -20,6 +20,8 @@ def gates(spec: AttentionSpec, size: float) -> dict[str, torch.Tensor]:
     tensors["q"] = tensors["q"] * size
     if "output_gate" in tensors:
         tensors["output_gate"] = tensors["output_gate"].sigmoid()
+    if "forget_gate" in tensors:  # the log decay itself, however a model makes it
+        tensors["forget_gate"] = -0.3 * seeded(*tensors["forget_gate"].shape, seed=5).abs()
     return tensors
 
 

@@ -233,8 +233,8 @@ def test_unknown_and_missing_tensors_of_extend_and_step():
     state = fresh_state(spec, tensors)
     with pytest.raises(InputError, match="output_gate: this spec needs it"):
         extend(spec, **tensors, state=state)
-    with pytest.raises(InputError, match="gate_out: extend"):
-        extend(spec, **tensors, state=state, output_gate=gate, gate_out=gate)
+    with pytest.raises(InputError, match="unknown argument 'output_gat'; did you mean 'output_gate'"):
+        extend(spec, **tensors, state=state, output_gate=gate, output_gat=gate)
     q, k, v = (tensors[n] for n in "qkv")
     with pytest.raises(InputError, match="q_t: expected 3 axes"):
         step(spec, q, k[:, :, 0], v[:, :, 0], state, output_gate=gate[:, :, 0])

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
-from softmax_rnn.attention.pointwise import features
+from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.foreign import ForeignModel
@@ -102,7 +102,8 @@ def _own_projections(model: SoftmaxRNNForCausalLM, show: Observer) -> Iterator[N
         assert isinstance(module, SpecAttention)
         hidden = arguments[0]
         q, k, v = module.project(hidden, options.get("position_embeddings"))
-        q, k = features(module.spec, q, k)
+        positions = torch.ones(hidden.shape[:2], device=hidden.device).cumsum(-1)
+        q, k = features(module.spec, q, k, module.parts(hidden), positions)
         show(module.layer_idx, q, k, v)
 
     blocks: Any = model.model.layers

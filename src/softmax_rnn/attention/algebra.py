@@ -12,17 +12,10 @@ from functools import cache
 from math import comb
 
 from softmax_rnn.attention.parts import (
-    Cosine,
-    CumulativeGate,
-    EluPlusOne,
     ForgetGate,
-    L2Norm,
     LayerNorm,
-    LearnedLength,
-    Length,
     Part,
     Polynomial,
-    Relu,
     RMSNorm,
     RowSum,
 )
@@ -38,28 +31,18 @@ def can_be_negative(spec: AttentionSpec) -> bool:
     (True, False)
     """
     score = spec.score
-    if isinstance(spec.feature_map, (EluPlusOne, Relu)):
-        return score.can_be_negative(lowest=0.0)
-    if isinstance(spec.feature_map, Cosine):
-        return score.can_be_negative(lowest=-(score.scale or 1.0))
-    return score.can_be_negative(lowest=None)
+    lowest = None if spec.feature_map is None else spec.feature_map.lowest_product
+    return score.can_be_negative(lowest * (score.scale or 1.0) if lowest else lowest)
 
 
 def is_scale_invariant(spec: AttentionSpec) -> bool:
     """Whether the output norm undoes any positive factor of a row, exactly."""
-    return isinstance(spec.output_norm, L2Norm)
+    return spec.output_norm is not None and spec.output_norm.scale_invariant
 
 
 def is_positive_row_factor(spec: AttentionSpec) -> bool:
     """Whether the normaliser divides each row by one positive number."""
-    normaliser = spec.normaliser
-    if isinstance(normaliser, (Length, CumulativeGate)):
-        return True
-    if isinstance(normaliser, LearnedLength):
-        return not normaliser.by_key
-    if isinstance(normaliser, RowSum):
-        return normaliser.minimum is not None or not can_be_negative(spec)
-    return False
+    return spec.normaliser is not None and spec.normaliser.is_positive_factor(can_be_negative(spec))
 
 
 def simplify(spec: AttentionSpec) -> AttentionSpec:
@@ -75,8 +58,9 @@ def simplify(spec: AttentionSpec) -> AttentionSpec:
         if spec.output_gate and not spec.output_gate.after_norm:
             spec = replace(spec, output_gate=None)
     score = spec.score
-    if isinstance(spec.feature_map, Cosine) and score.clamp is not None and score.clamp >= (score.scale or 1.0):
-        spec = replace(spec, score=replace(score, clamp=None))  # |cosine| ≤ 1: the clamp is never reached
+    highest = None if spec.feature_map is None else spec.feature_map.highest_product
+    if highest is not None and score.clamp is not None and score.clamp >= highest * (score.scale or 1.0):
+        spec = replace(spec, score=replace(score, clamp=None))  # as a cosine, which is at most 1
     return _drop_constant_factor(spec)
 
 
@@ -86,7 +70,7 @@ def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
     if score is None or len(score.orders) > 1:
         return spec
     constant = score.coefficients[-1]
-    ratio = isinstance(spec.normaliser, RowSum) and not spec.normaliser.minimum and not spec.normaliser.eps
+    ratio = isinstance(spec.normaliser, RowSum) and spec.normaliser.is_ratio
     if not ratio and not (is_scale_invariant(spec) and spec.normaliser is None and constant > 0):
         return spec
     coefficients = (*score.coefficients[:-1], 1.0)
@@ -143,7 +127,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
     factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
     if spec.score.is_exponential and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
-        said.append("so exp needs no clamp here, and the platform's softmax kernel gives the same output")
+        said.append("the size of a row has no effect behind the L2 norm, so exp needs no clamp")
     return said
 
 
@@ -175,7 +159,7 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     (True, None)
     """
     score = spec.polynomial
-    if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, key_dim) > MAX_STATE_FEATURES:
+    if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, spec.width(key_dim)) > MAX_STATE_FEATURES:
         return None
     return score
 
@@ -185,4 +169,4 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     score = fixed_state_score(spec, key_dim)
     if score is None:
         return None
-    return n_features(score, key_dim) * (value_dim + spec.wants_row_sum)
+    return n_features(score, spec.width(key_dim)) * (value_dim + spec.wants_row_sum)

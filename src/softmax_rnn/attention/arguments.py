@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
 
 import torch
 from torch import Tensor
 
 from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.pointwise import Extras
+from softmax_rnn.attention.parts import Part
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name
 
 
 @dataclass(frozen=True)
 class Shape:
-    """B, H, Hkv, T, D, E of a call."""
+    """The sizes of a call."""
 
     batch: int
     heads: int
@@ -24,6 +24,18 @@ class Shape:
     time: int
     key_dim: int
     value_dim: int
+
+    def letters(self, spec: AttentionSpec) -> dict[str, int]:
+        """The sizes by the letters of the declarations."""
+        return {
+            "B": self.batch,
+            "H": self.heads,
+            "K": self.kv_heads,
+            "T": self.time,
+            "D": self.key_dim,
+            "E": self.value_dim,
+            "F": spec.width(self.key_dim),
+        }
 
 
 def _shape_text(x: Tensor) -> str:
@@ -81,34 +93,44 @@ def check_device(device: torch.device | str | None) -> None:
         raise InputError(f"device: {str(device)!r} cannot be used: {reason}") from error
 
 
-def check_extras(spec: AttentionSpec, shape: Shape, like: Tensor, given: dict[str, Tensor | None]) -> Extras:
-    """The tensors that the spec needs are there, no others, and they fit."""
-    per_position = (shape.batch, shape.heads, shape.time)
-    expected = {
-        "input_gate": per_position,
-        "output_gate": per_position,
-        "forget_gate": per_position,
-        "norm_weight": (shape.value_dim,),
-        "norm_bias": (shape.value_dim,),
-        "length_exponent": (shape.heads,),
-    }
-    checked: dict[str, Any] = {}
-    for name, size in expected.items():
-        x = given.get(name)
-        if x is None and name in spec.tensors:
-            raise InputError(f"{name}: this spec needs it, as a tensor of shape {size}")
-        if x is None:
-            continue
-        if name not in spec.tensors:
+def check_tensors(
+    spec: AttentionSpec, shape: Shape, dtype: torch.dtype, device: torch.device, given: Mapping[str, object]
+) -> dict[str, Tensor]:
+    """The tensors that the spec declares are there, no others, and they fit."""
+    for name, value in given.items():
+        if value is not None and name not in spec.declared:
+            if name not in _known_tensors():
+                raise unknown_name(
+                    "argument", name, dict.fromkeys([*spec.declared, *_OPTIONS, *sorted(_known_tensors())])
+                )
             needed = ", ".join(spec.tensors) or "none"
             raise InputError(f"{name}: this spec has no use for it (tensors that it needs: {needed})")
-        if not isinstance(x, Tensor) or x.shape != size or not x.is_floating_point():
-            came = f"{x.dtype} of shape {_shape_text(x)}" if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(f"{name}: expected a floating-point tensor of shape {size}, got {came}")
-        if x.device != like.device:
-            raise InputError(f"{name}: expected the device of q, {like.device}, got {x.device}")
-        checked[name] = x.to(like.dtype)
-    return Extras(**checked)
+    sizes = shape.letters(spec)
+    return {
+        name: _checked_tensor(name, given.get(name), declared.shape(sizes), device).to(dtype)
+        for name, declared in spec.declared.items()
+    }
+
+
+_OPTIONS = ("key_mask", "segment_ids", "form", "nonpositive", "state")
+
+
+def _known_tensors() -> set[str]:
+    """The tensors of all parts with their default options."""
+    kinds = [kind for slot in Part.registry.values() for kind in slot.values()]
+    plain = [kind for kind in kinds if all(one.default is not MISSING for one in fields(kind))]
+    return {declared.name for kind in plain for declared in kind().tensors}
+
+
+def _checked_tensor(name: str, x: object, size: tuple[int, ...], device: torch.device) -> Tensor:
+    if x is None:
+        raise InputError(f"{name}: this spec needs it, as a tensor of shape {size}")
+    if not isinstance(x, Tensor) or x.shape != size or not x.is_floating_point():
+        came = f"{x.dtype} of shape {_shape_text(x)}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{name}: expected a floating-point tensor of shape {size}, got {came}")
+    if x.device != device:
+        raise InputError(f"{name}: expected the device of q, {device}, got {x.device}")
+    return x
 
 
 def check_key_mask(key_mask: Tensor | None, shape: Shape, device: torch.device) -> None:

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.call import check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
-from softmax_rnn.attention.pointwise import Extras
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.state import State, init_state
 from softmax_rnn.errors import InputError
 
@@ -21,23 +20,20 @@ def attend(
     k: Float[Tensor, "B Hkv T D"],
     v: Float[Tensor, "B Hkv T E"],
     *,
-    input_gate: Float[Tensor, "B H T"] | None = None,
-    output_gate: Float[Tensor, "B H T"] | None = None,
-    forget_gate: Float[Tensor, "B H T"] | None = None,
-    norm_weight: Float[Tensor, " E"] | None = None,
-    norm_bias: Float[Tensor, " E"] | None = None,
-    length_exponent: Float[Tensor, " H"] | None = None,
     key_mask: Bool[Tensor, "B T"] | None = None,
     segment_ids: Int[Tensor, "B T"] | None = None,
     form: str | None = None,
     nonpositive: str = "warn",
+    **tensors: Tensor | None,
 ) -> Float[Tensor, "B H T E"]:
     """Causal attention: o_i = epilogue( Σ_{j≤i} f(φ(q_i)·φ(k_j)) · decay(i, j) · u_j ).
 
-    ``input_gate`` and ``output_gate`` are the values g of the formulas, after the sigmoid (the raw projection
-    for a cumulative gate); ``forget_gate`` the log decay of each step; ``length_exponent`` the parameter c of
-    n^σ(c), before the sigmoid. ``key_mask`` is True for real positions; positions see only keys of their own
-    segment. ``form`` forces a form, ``nonpositive="error"`` raises where a row sum is not positive.
+    ``tensors`` are those that the parts of the spec declare, by name (``spec.declared`` has their shapes):
+    ``input_gate`` and ``output_gate`` are the values g of the formulas, after the sigmoid (the raw projection for a
+    cumulative gate), ``forget_gate`` the log decay of each step, ``length_exponent`` the parameter c of n^σ(c),
+    before the sigmoid. ``key_mask`` is True for real positions; positions see only keys of their own segment.
+    ``form`` forces a form. Where a row sum is not positive ``nonpositive`` says whether to "warn", to raise an
+    "error", or to "ignore" it.
 
     >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
@@ -45,15 +41,7 @@ def attend(
     >>> attend(VARIANTS["softmax"], q, k, v).shape
     torch.Size([1, 2, 5, 4])
     """
-    given = {
-        "input_gate": input_gate,
-        "output_gate": output_gate,
-        "forget_gate": forget_gate,
-        "norm_weight": norm_weight,
-        "norm_bias": norm_bias,
-        "length_exponent": length_exponent,
-    }
-    call = check_call(spec, q, k, v, given, key_mask, segment_ids, nonpositive)
+    call = check_call(spec, q, k, v, tensors, key_mask, segment_ids, nonpositive)
     return run(call, form)
 
 
@@ -80,11 +68,6 @@ def extend(
     >>> torch.allclose(torch.cat([first, rest], 2), attend(spec, q, k, v), atol=1e-5)
     True
     """
-    unknown = set(tensors) - set(Extras.__dataclass_fields__)
-    if unknown:
-        raise InputError(
-            f"{unknown.pop()}: extend() takes no such argument; expected {', '.join(Extras.__dataclass_fields__)}"
-        )
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
     return run_on(call, state, form)
@@ -101,7 +84,7 @@ def step(
     nonpositive: str = "warn",
     **tensors: Tensor | None,
 ) -> tuple[Float[Tensor, "B H E"], State]:
-    """One position in the recurrent form; gates have the shape (B, H).
+    """One position in the recurrent form; tensors along time come without their axis of time: gates are (B, H).
 
     >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
@@ -115,8 +98,9 @@ def step(
         if not isinstance(x, Tensor) or x.dim() != 3:
             came = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise InputError(f"{name}: expected 3 axes (batch, heads, dim), got {came}")
-    timed = {"input_gate", "output_gate", "forget_gate"}
-    widened = {name: x.unsqueeze(-1) if name in timed and isinstance(x, Tensor) else x for name, x in tensors.items()}
+    check_spec(spec)
+    axes = {name: declared.time_axis for name, declared in spec.declared.items()}
+    widened = {name: _with_time(x, axes.get(name)) for name, x in tensors.items()}
     output, state = extend(
         spec,
         q_t.unsqueeze(2),
@@ -129,3 +113,7 @@ def step(
         **widened,
     )
     return output[:, :, 0], state
+
+
+def _with_time(x: Tensor | None, axis: int | None) -> Tensor | None:
+    return x.unsqueeze(axis) if axis is not None and isinstance(x, Tensor) and x.dim() >= axis else x

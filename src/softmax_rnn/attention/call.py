@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -10,15 +11,13 @@ from torch import Tensor
 
 from softmax_rnn.attention.arguments import (
     Shape,
-    check_extras,
     check_key_mask,
     check_nonpositive,
     check_qkv,
     check_segment_ids,
+    check_tensors,
 )
 from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.parts import EluPlusOne
-from softmax_rnn.attention.pointwise import Extras
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.state import GrowingState, State, init_state
 from softmax_rnn.errors import InputError
@@ -33,7 +32,8 @@ class Call:
     q: Tensor
     k: Tensor
     v: Tensor
-    extras: Extras
+    tensors: dict[str, Tensor]
+    """What the parts of the spec declare, by name."""
     key_mask: Tensor | None
     segment_ids: Tensor | None
     nonpositive: OnNonPositive
@@ -42,8 +42,13 @@ class Call:
     @property
     def needs_grad(self) -> bool:
         """Whether a backward pass may follow."""
-        tensors = (self.q, self.k, self.v, *vars(self.extras).values())
-        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+        tensors = (self.q, self.k, self.v, *self.tensors.values())
+        return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+
+    def timed(self) -> Iterator[tuple[str, Tensor, int | None]]:
+        """Each declared tensor with the axis that runs along time."""
+        for name, x in self.tensors.items():
+            yield name, x, self.spec.declared[name].time_axis
 
     def span(self, place: slice) -> Call:
         """The call for some of the positions."""
@@ -53,7 +58,10 @@ class Call:
             q=self.q[:, :, place],
             k=self.k[:, :, place],
             v=self.v[:, :, place],
-            extras=self.extras.span(place),
+            tensors={
+                name: x if axis is None else x.narrow(axis, place.start, place.stop - place.start)
+                for name, x, axis in self.timed()
+            },
             key_mask=None if self.key_mask is None else self.key_mask[:, place],
         )
 
@@ -63,7 +71,7 @@ def check_call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    given: dict[str, Tensor | None],
+    given: Mapping[str, object],
     key_mask: Tensor | None,
     segment_ids: Tensor | None,
     nonpositive: str,
@@ -74,46 +82,27 @@ def check_call(
     check_key_mask(key_mask, shape, q.device)
     check_segment_ids(segment_ids, shape, q.device)
     wide = _working_dtype(spec, q, k)
-    like = torch.empty(0, dtype=wide, device=q.device)
-    extras = check_extras(spec, shape, like, given)
-    if key_mask is not None:
-        q, extras = _clean_padding(key_mask, q, extras)
-    return Call(
-        spec,
-        shape,
-        q.to(wide),
-        k.to(wide),
-        v.to(wide),
-        extras,
-        key_mask,
-        segment_ids,
-        check_nonpositive(nonpositive),
-        q.dtype,
-    )
-
-
-LOWEST_ELU = -30.0
+    tensors = check_tensors(spec, shape, wide, q.device, given)
+    told = check_nonpositive(nonpositive)
+    call = Call(spec, shape, q.to(wide), k.to(wide), v.to(wide), tensors, key_mask, segment_ids, told, q.dtype)
+    return call if key_mask is None else _clean_padding(call, key_mask)
 
 
 def _working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
-    """float32 or wider; float64 where the product of two features exp(x) would leave float32."""
-    if q.dtype == torch.float64:
-        return torch.float64
-    if isinstance(spec.feature_map, EluPlusOne) and min(float(q.detach().min()), float(k.detach().min())) < LOWEST_ELU:
-        return torch.float64
-    return torch.float32
+    """float32 or wider; float64 where products of features would leave float32."""
+    wide = q.dtype == torch.float64 or (spec.feature_map is not None and spec.feature_map.needs_float64(q, k))
+    return torch.float64 if wide else torch.float32
 
 
-def _clean_padding(key_mask: Tensor, q: Tensor, extras: Extras) -> tuple[Tensor, Extras]:
+def _clean_padding(call: Call, key_mask: Tensor) -> Call:
     """What stands at padding may be anything: 0 in place of numbers that are not finite, which would spread."""
-    padding = ~key_mask[:, None]
 
-    def clean(x: Tensor) -> Tensor:
-        where = padding if x.dim() == padding.dim() else padding[..., None]
+    def clean(x: Tensor, axis: int) -> Tensor:
+        where = ~key_mask.view(*key_mask.shape[:1], *[1] * (axis - 1), -1, *[1] * (x.dim() - axis - 1))
         return x.masked_fill(where & ~x.isfinite(), 0)
 
-    timed = {"input_gate": extras.input_gate, "output_gate": extras.output_gate, "forget_gate": extras.forget_gate}
-    return clean(q), replace(extras, **{name: clean(x) for name, x in timed.items() if x is not None})
+    tensors = {name: x if axis is None else clean(x, axis) for name, x, axis in call.timed()}
+    return replace(call, q=clean(call.q, 2), tensors=tensors)
 
 
 def check_state(call: Call, state: State) -> None:

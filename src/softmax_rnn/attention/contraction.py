@@ -34,12 +34,12 @@ class NegativeRows:
         """The same for one query."""
         return NegativeRows(self.negative[..., query : query + 1])
 
-    def count(self, real: Bool[Tensor, "B Tq"] | None) -> int:
+    def count(self, real: Bool[Tensor, "B Tq"] | None) -> Tensor:
         """How many rows of real positions."""
         rows = self.negative
         if real is not None:
             rows = rows.unflatten(0, (real.shape[0], -1)) & real[:, None, None]
-        return int(rows.sum())
+        return rows.sum()
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention import pointwise
+from softmax_rnn.attention import prologue
 from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
-from softmax_rnn.attention.parts import CumulativeGate
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
-from softmax_rnn.attention.pointwise import Rows
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, visibility
 
@@ -83,19 +82,19 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None
-        lengths, mass = now.lengths[:, -1].long(), None if now.gate_mass is None else now.gate_mass[..., -1]
+        lengths, running = now.lengths[:, -1].long(), {slot: x[..., -1] for slot, x in now.running.items()}
         if matrix is not None:
             summary = fitted.summary
-            after: State = FixedState(lengths, mass, matrix, summary.key_norm, summary.extent)
+            after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
             decay = None if job.decay is None else job.decay.c
-            after = GrowingState(lengths, mass, job.k, job.v, decay, job.visibility.key_mask, *buffers)
+            after = GrowingState(lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
     return output.to(call.dtype), after
 
 
 @dataclass(frozen=True)
 class _Positions:
-    """What the new positions know of the whole: which keys they see, how many, the mass of the cumulative gate."""
+    """What the new positions know of the whole: which keys they see, how many, what parts carry along time."""
 
     new: Visibility
     """Among the new positions."""
@@ -104,7 +103,7 @@ class _Positions:
     keys: int
     """How many keys these are."""
     lengths: Float[Tensor, "B T"]
-    gate_mass: Float[Tensor, "B H T"] | None
+    running: dict[str, Float[Tensor, "B H T"]]
 
     @classmethod
     def of(cls, call: Call, state: State | None) -> _Positions:
@@ -116,12 +115,12 @@ class _Positions:
             keys += state.time
         if state is not None:
             lengths = lengths + state.lengths[:, None]
-        mass = None
-        if isinstance(call.spec.normaliser, CumulativeGate):
-            assert call.extras.output_gate is not None
-            before = None if state is None else state.gate_mass
-            mass = pointwise.gate_mass(call.extras.output_gate, new.key_mask, new.first_key, before)
-        return cls(new, whole, keys, lengths.to(call.q.dtype), mass)
+        running = {}
+        for part in call.spec.parts:
+            values = part.running(call.tensors, new, None if state is None else state.running.get(part.slot))
+            if values is not None:
+                running[part.slot] = values
+        return cls(new, whole, keys, lengths.to(call.q.dtype), running)
 
 
 def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Tensor | None:
@@ -160,12 +159,12 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
         # What stands at padding may be anything, NaN included.
         padding = ~now.new.key_mask[:, None, :, None]
         k, v = k.masked_fill(padding, 0), v.masked_fill(padding, 0)
-    q, k = pointwise.features(spec, call.q, k)
-    v = pointwise.values(spec, v, call.extras, now.lengths, shape.heads)
+    q, k = prologue.features(spec, call.q, k, call.tensors, now.lengths)
+    v = prologue.values(spec, v, call.tensors, now.lengths, shape.heads)
     decay = None
-    if call.extras.forget_gate is not None:
-        decay = RunningDecay.of(call.extras.forget_gate, now.new.key_mask)
-    heads = shape.heads if pointwise.keys_differ_by_head(spec) else shape.kv_heads
+    if spec.forget_gate is not None:
+        decay = RunningDecay.of(spec.forget_gate.log_decay(call.tensors), now.new.key_mask)
+    heads = shape.heads if spec.differs_by_head else shape.kv_heads
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
     buffers = (None, None)
     if isinstance(state, GrowingState) and state.time:
@@ -192,10 +191,10 @@ def _epilogue(call: Call, sums: Sums, now: _Positions, negative: NegativeRows | 
         call.spec,
         wide.row_sum,
         now.lengths,
-        now.gate_mass,
-        call.extras,
+        call.tensors,
+        now.running,
         call.nonpositive,
-        0 if negative is None else negative.count(now.new.key_mask),
+        None if negative is None else negative.count(now.new.key_mask),
         real=now.new.key_mask,
     )
-    return pointwise.epilogue(wide, rows, call.extras.output_gate).to(dtype)
+    return epilogue(wide, rows).to(dtype)

@@ -1,4 +1,4 @@
-"""Feature maps, and the symmetric monomials that turn a polynomial of a dot product into a dot product.
+"""The symmetric monomials that turn a polynomial of a dot product into a dot product.
 
 Letters: D key dimension, F features, C positions of a chunk, n order, N highest order.
 
@@ -10,37 +10,14 @@ so they are built from contiguous slices, with the positions as the last axis an
 
 from __future__ import annotations
 
-from functools import cache, singledispatch
+from functools import cache
 from math import comb, factorial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.parts import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu
-from softmax_rnn.attention.rownorm import unit
-
-
-@singledispatch
-def feature_map(part: FeatureMap, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
-    """φ(x); a new part registers its function here."""
-    raise TypeError(f"no function is registered for the feature map {part.kind}")
-
-
-@feature_map.register
-def _(part: EluPlusOne, x: Tensor) -> Tensor:
-    # exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not.
-    return torch.exp(x.clamp(max=0)) + x.relu()
-
-
-@feature_map.register
-def _(part: Relu, x: Tensor) -> Tensor:
-    return x.relu()
-
-
-@feature_map.register
-def _(part: Cosine, x: Tensor) -> Tensor:
-    return unit(x)
+from softmax_rnn.attention.parts import Polynomial
 
 
 @cache

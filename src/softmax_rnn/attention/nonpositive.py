@@ -1,9 +1,19 @@
-"""Row sums and weights that are not positive: counted and told, never hidden."""
+"""Row sums and weights that are not positive: counted and reported, never hidden.
+
+>>> with counted() as count:                                  # one summary instead of a warning per call
+...     pass
+>>> count.row_sums, count.negative_rows
+(0, 0)
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from jaxtyping import Bool, Float
@@ -15,7 +25,7 @@ from softmax_rnn.errors import InputError
 
 
 class NonPositiveWarning(UserWarning):
-    """Row sums or weights that are not positive: the output of those rows is no average."""
+    """Row sums or weights that are not positive: the outputs of those rows are not averages."""
 
     def __init__(self, text: str, row_sums: int = 0, negative_rows: int = 0) -> None:
         super().__init__(text)
@@ -32,32 +42,86 @@ class OnNonPositive(StrEnum):
 
     WARN = "warn"
     ERROR = "error"
+    IGNORE = "ignore"
+
+
+@dataclass
+class Count:
+    """How many rows of all calls inside `counted` were not positive. The numbers stay on the device until asked for."""
+
+    _row_sums: dict[object, Tensor] = field(default_factory=dict)
+    _negative_rows: dict[object, Tensor] = field(default_factory=dict)
+    rows: int = 0
+    """Rows that were looked at."""
+
+    def add(self, row_sums: Tensor, negative_rows: Tensor | None, rows: int) -> None:
+        """Count one call."""
+        self.rows += rows
+        for total, new in ((self._row_sums, row_sums), (self._negative_rows, negative_rows)):
+            if new is not None:
+                total[new.device] = total[new.device] + new if new.device in total else new
+
+    @property
+    def row_sums(self) -> int:
+        """Row sums that were not positive."""
+        return sum(int(x) for x in self._row_sums.values())
+
+    @property
+    def negative_rows(self) -> int:
+        """Rows in which a weight was below 0."""
+        return sum(int(x) for x in self._negative_rows.values())
+
+    def __str__(self) -> str:
+        return _said(self.row_sums, self.negative_rows, self.rows, "")
+
+
+_COUNT: ContextVar[Count | None] = ContextVar("count", default=None)
+
+
+@contextmanager
+def counted() -> Iterator[Count]:
+    """Inside, `attend` counts where it would warn."""
+    count = Count()
+    before = _COUNT.set(count)
+    try:
+        yield count
+    finally:
+        _COUNT.reset(before)
 
 
 def report(
     spec: AttentionSpec,
     total: Float[Tensor, "B H T"],
     real: Bool[Tensor, "B T"] | None,
-    negative_rows: int,
+    negative_rows: Tensor | None,
     wanted: OnNonPositive,
 ) -> None:
-    """Warn, or raise, where row sums of real positions are not positive or weights were negative."""
-    found = total.detach() <= 0
-    if real is not None:
-        found = found & real[:, None]
-    bad = int(found.sum())
-    if not bad and not negative_rows:
+    """Warn, count or raise where row sums of real positions are not positive or weights were negative."""
+    if wanted is OnNonPositive.IGNORE:
         return
-    said = []
-    if bad:
-        why = "weights of this score can be negative" if can_be_negative(spec) else "all weights of the row are 0"
-        said.append(f"{bad} of {total.numel()} row sums are not positive ({why})")
-    if negative_rows:
-        said.append(f"{negative_rows} of {total.numel()} rows have weights below 0")
-    text = f"{' and '.join(said)}: the outputs of these rows are not averages"
+    where = total.detach() <= 0
+    bad = (where if real is None else where & real[:, None]).sum()
+    count = _COUNT.get()
+    if count is not None and wanted is OnNonPositive.WARN:
+        count.add(bad, negative_rows, total.numel())
+        return
+    row_sums, below = int(bad), 0 if negative_rows is None else int(negative_rows)
+    if not row_sums and not below:
+        return
+    why = "weights of this score can be negative" if can_be_negative(spec) else "all weights of the row are 0"
+    text = _said(row_sums, below, total.numel(), f" ({why})")
     if wanted is OnNonPositive.ERROR:
         raise NonPositiveError(text)
-    warnings.warn(NonPositiveWarning(text, bad, negative_rows), stacklevel=_stack_level())
+    warnings.warn(NonPositiveWarning(text, row_sums, below), stacklevel=_stack_level())
+
+
+def _said(row_sums: int, negative_rows: int, rows: int, why: str) -> str:
+    said = []
+    if row_sums:
+        said.append(f"{row_sums:,} of {rows:,} row sums are not positive{why}")
+    if negative_rows:
+        said.append(f"{negative_rows:,} of {rows:,} rows have weights below 0")
+    return f"{' and '.join(said)}: the outputs of these rows are not averages" if said else "all row sums are positive"
 
 
 def _stack_level() -> int:

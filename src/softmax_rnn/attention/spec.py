@@ -13,29 +13,27 @@ needs no torch. ``None`` in a field means that the part is absent.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from softmax_rnn.attention.parts import (
-    CumulativeGate,
     Exp,
     FeatureMap,
     ForgetGate,
     InputGate,
-    LayerNorm,
-    LearnedLength,
     Normaliser,
     OutputGate,
     OutputNorm,
     Part,
     Polynomial,
-    RMSNorm,
     RowSum,
     Score,
 )
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.attention.parts.base import Declaration
+from softmax_rnn.errors import InputError, found_in, unknown_name
+from softmax_rnn.parsing import parse_json
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,7 @@ class AttentionSpec:
         self._check_slots()
         if self.output_gate and self.output_gate.after_norm and not self.output_norm:
             raise InputError("output_gate: after_norm needs an output_norm; without one use after_norm=False")
-        if self.output_gate and isinstance(self.normaliser, CumulativeGate):
-            raise InputError(
-                "normaliser: a cumulative gate reads the tensor output_gate itself, so the spec cannot have"
-                " an output_gate as well"
-            )
+        self._check_tensors()
 
     def _check_slots(self) -> None:
         for field in fields(self):
@@ -76,20 +70,50 @@ class AttentionSpec:
                 kinds = ", ".join(Part.registry[field.name])
                 raise InputError(f"{field.name}: expected one of {kinds}, got {part!r}")
 
+    def _check_tensors(self) -> None:
+        """No two parts declare a tensor of the same name."""
+        slots: dict[str, str] = {}
+        for part in self.parts:
+            for declared in part.tensors:
+                other = slots.setdefault(declared.name, part.slot)
+                if other != part.slot:
+                    raise InputError(
+                        f"{part.slot}: its {_words(part.kind)} reads the tensor {declared.name} itself, so the spec"
+                        f" cannot have the {_words(other)} {_words(getattr(self, other).kind)} as well"
+                    )
+
     @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that are present; those with gates first."""
+        last = ("output_norm", "normaliser", "feature_map", "score")
+        names = [field.name for field in fields(self) if field.name not in last]
+        names.sort(key=lambda name: name == "forget_gate")
+        present = (getattr(self, name) for name in (*names, *last))
+        return tuple(part for part in present if part is not None)
+
+    @cached_property
+    def declared(self) -> dict[str, Declaration]:
+        """The tensors that `attend` needs beside q, k and v, by name."""
+        return {declared.name: declared for part in self.parts for declared in part.tensors}
+
+    @property
     def tensors(self) -> tuple[str, ...]:
         """The names of the tensors that `attend` needs beside q, k and v."""
-        norm = self.output_norm
-        affine = isinstance(norm, (RMSNorm, LayerNorm)) and norm.affine
-        needed = {
-            "input_gate": self.input_gate is not None,
-            "output_gate": self.output_gate is not None or isinstance(self.normaliser, CumulativeGate),
-            "forget_gate": self.forget_gate is not None,
-            "norm_weight": affine,
-            "norm_bias": affine and isinstance(norm, LayerNorm),
-            "length_exponent": isinstance(self.normaliser, LearnedLength),
-        }
-        return tuple(name for name, wanted in needed.items() if wanted)
+        return tuple(self.declared)
+
+    def width(self, key_dim: int) -> int:
+        """The dimension of queries and keys behind the feature map."""
+        return key_dim if self.feature_map is None else self.feature_map.width(key_dim)
+
+    @property
+    def differs_by_head(self) -> bool:
+        """Whether query heads that share a key head need states of their own."""
+        return any(part.differs_by_head for part in self.parts)
+
+    @property
+    def keeps_running_values(self) -> bool:
+        """Whether a part carries a number per head along time, which cannot be taken back."""
+        return any(part.running_start() is not None for part in self.parts)
 
     @property
     def wants_row_sum(self) -> bool:
@@ -124,10 +148,19 @@ class AttentionSpec:
     @classmethod
     def from_json(cls, text: str) -> AttentionSpec:
         """The spec from JSON text."""
-        try:
-            return cls.from_dict(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise InputError(f"spec: expected JSON, got {text[:40]!r}: {error}") from error
+        if not isinstance(text, str):
+            raise InputError(f"spec: expected JSON text, got {type(text).__name__}")
+        return cls.from_dict(parse_json(text, "spec"))
+
+
+def check_spec(spec: AttentionSpec) -> None:
+    """A spec, and not the name of one."""
+    if not isinstance(spec, AttentionSpec):
+        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def check_spec(spec: AttentionSpec) -> None:
@@ -163,11 +196,10 @@ def _part_from_dict(slot: str, values: Any) -> Part | None:
     for name, value in options.items():
         if name not in known:
             raise unknown_name(f"option of {slot} {part.kind}", name, known)
-        if isinstance(value, list):
-            options[name] = tuple(value)
-        elif name in Part.registry:  # a part of the part
+        if name in Part.registry:  # a part of the part
             options[name] = _part_from_dict(name, value)
-    try:
+    with found_in(slot):
+        missing = [one.name for one in fields(part) if one.default is MISSING and one.name not in options]
+        if missing:
+            raise InputError(f"{part.kind} needs {', '.join(missing)}")
         return part(**options)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{slot}: {error}") from error

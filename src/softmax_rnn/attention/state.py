@@ -1,13 +1,14 @@
 """What decoding carries from step to step: values that go in and come out, nothing is kept anywhere.
 
-A polynomial score has a state of fixed size, one matrix a head with the hidden states H^(n) of its orders below
+A polynomial score has a state of fixed size, one matrix per head with the hidden states H^(n) of its orders below
 each other. Exp and clamped scores have none: theirs is the growing list of keys and values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,24 +16,33 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
-from softmax_rnn.attention.parts import CumulativeGate, Polynomial
-from softmax_rnn.attention.pointwise import keys_differ_by_head
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 
 
 @dataclass(frozen=True)
 class State:
-    """What both kinds of state know: how many keys were seen, and the mass of a cumulative gate."""
+    """What both kinds of state know: how many keys were seen, and the values that parts carry along time."""
 
     grows: ClassVar[bool]
     lengths: Int[Tensor, " B"]
-    gate_mass: Float[Tensor, "B H"] | None
+    running: dict[str, Float[Tensor, "B H"]]
+    """By the slot of the part."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        named = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()}
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor]) -> State:
+        """The inverse of `tensors`."""
+        kind = FixedState if "matrix" in tensors else GrowingState
+        values: dict[str, Any] = {one.name: tensors.get(one.name) for one in fields(kind)}
+        values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
+        return kind(**values)
 
     @property
     def bytes(self) -> int:
@@ -41,15 +51,17 @@ class State:
 
     def select(self, rows: Int[Tensor, " N"]) -> State:
         """The state of some rows of the batch, in that order and as often as asked: what beam search does."""
-        chosen = {name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()}
-        return replace(self, **chosen, **dict.fromkeys(self.__dict__.keys() & {"key_room", "value_room"}))
+        return State.from_tensors({name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()})
+
+
+_RUNNING = "running."
 
 
 SPARE_POSITIONS = 64
-"""Room for so many steps, or for a quarter of what there is, at a time."""
+"""A buffer grows by so many positions, or by a quarter of what there is."""
 
 
-class Room:
+class Buffer:
     """Memory with places to spare behind a growing tensor, so that a step writes one position and copies none.
 
     ``used`` is how far it has been written. A state that is shorter than that (an older one, kept by the caller)
@@ -62,22 +74,22 @@ class Room:
 
     @classmethod
     def append(
-        cls, room: Room | None, old: Float[Tensor, "B K T D"], new: Float[Tensor, "B K t D"]
-    ) -> tuple[Tensor, Room]:
-        """Old and new positions as one tensor, and the room that it stands in."""
+        cls, buffer: Buffer | None, old: Float[Tensor, "B K T D"], new: Float[Tensor, "B K t D"]
+    ) -> tuple[Tensor, Buffer]:
+        """Old and new positions as one tensor, and the buffer that it stands in."""
         before, after = old.shape[2], old.shape[2] + new.shape[2]
-        fits = room is not None and room.used == before and room.memory.shape[2] >= after
-        if room is None or not fits or room.memory.dtype != new.dtype:
+        fits = buffer is not None and buffer.used == before and buffer.memory.shape[2] >= after
+        if buffer is None or not fits or buffer.memory.dtype != new.dtype:
             batch, heads, _, dim = old.shape
             memory = new.new_empty(batch, heads, max(after + SPARE_POSITIONS, after * 5 // 4), dim)
             memory[:, :, :before] = old
-            room = cls(memory, before)
-        room.memory[:, :, before:after] = new
-        room.used = after
-        return room.memory[:, :, :after], room
+            buffer = cls(memory, before)
+        buffer.memory[:, :, before:after] = new
+        buffer.used = after
+        return buffer.memory[:, :, :after], buffer
 
 
-Rooms = tuple["Room | None", "Room | None"]
+Buffers = tuple["Buffer | None", "Buffer | None"]
 
 
 @dataclass(frozen=True)
@@ -89,17 +101,17 @@ class GrowingState(State):
     values: Float[Tensor, "B K T E"]
     decay: Float[Tensor, "B K T"] | None
     key_mask: Bool[Tensor, "B T"] | None
-    key_room: Room | None = field(default=None, repr=False, compare=False)
-    value_room: Room | None = field(default=None, repr=False, compare=False)
+    key_buffer: Buffer | None = field(default=None, repr=False, compare=False)
+    value_buffer: Buffer | None = field(default=None, repr=False, compare=False)
 
-    def append(self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"]) -> tuple[Tensor, Tensor, Rooms]:
-        """All keys and all values, and the rooms that they stand in."""
+    def append(self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"]) -> tuple[Tensor, Tensor, Buffers]:
+        """All keys and all values, and the buffers that they stand in."""
         old = self.keys.to(k.dtype), self.values.to(v.dtype)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (*old, k, v)):
             return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
-        keys, key_room = Room.append(self.key_room, old[0], k)
-        values, value_room = Room.append(self.value_room, old[1], v)
-        return keys, values, (key_room, value_room)
+        keys, key_buffer = Buffer.append(self.key_buffer, old[0], k)
+        values, value_buffer = Buffer.append(self.value_buffer, old[1], v)
+        return keys, values, (key_buffer, value_buffer)
 
     @property
     def time(self) -> int:
@@ -150,28 +162,32 @@ def init_state(
     value_dim = key_dim if value_dim is None else value_dim
     check_state_sizes(heads, kv_heads, dtype, batch=batch, key_dim=key_dim, value_dim=value_dim)
     check_device(device)
-    shared = heads if keys_differ_by_head(spec) else (kv_heads or heads)
+    shared = heads if spec.differs_by_head else (kv_heads or heads)
     wide = dtype if dtype == torch.float64 else torch.float32
 
     def zeros(*shape: int, kind: torch.dtype = wide) -> Tensor:
         return torch.zeros(*shape, dtype=kind, device=device)
 
     lengths = zeros(batch, kind=torch.int64)
-    mass = None
-    if isinstance(spec.normaliser, CumulativeGate):
-        mass = torch.full((batch, heads), torch.finfo(wide).min, dtype=wide, device=device)
+    starts = {part.slot: part.running_start() for part in spec.parts}
+    running = {
+        slot: torch.full((batch, heads), max(start, torch.finfo(wide).min), dtype=wide, device=device)
+        for slot, start in starts.items()
+        if start is not None
+    }
+    features = spec.width(key_dim)
     score = fixed_state_score(spec, key_dim)
     if score is not None:
         width = value_dim + spec.wants_row_sum
         kind = torch.float64 if spec.score.needs_wide_state else wide
-        matrix = zeros(batch, shared, n_features(score, key_dim), width, kind=kind)
-        extent = spec.score.empty_extent(key_dim)
+        matrix = zeros(batch, shared, n_features(score, features), width, kind=kind)
+        extent = spec.score.empty_extent(features)
         if extent is not None:
             extent = extent.to(lengths.device).expand(batch, shared, -1)
         key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
-        return FixedState(lengths, mass, matrix, key_norm, extent)
+        return FixedState(lengths, running, matrix, key_norm, extent)
     decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
     # The keys have the heads they were given; only values are gated head by head.
     return GrowingState(
-        lengths, mass, zeros(batch, shared, 0, key_dim), zeros(batch, shared, 0, value_dim), decay, None
+        lengths, running, zeros(batch, shared, 0, features), zeros(batch, shared, 0, value_dim), decay, None
     )

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softmax_rnn.attention.parts.base import Declaration, Projection
 from softmax_rnn.attention.spec import AttentionSpec
 
 Tensors = dict[str, Any]
@@ -39,13 +40,16 @@ def random_inputs(
         "k": normal(batch, kv_heads, time, key_dim),
         "v": normal(batch, kv_heads, time, value_dim),
     }
-    extras = {
-        "input_gate": torch.sigmoid(normal(*rows)),
-        "output_gate": torch.sigmoid(normal(*rows)),
-        "forget_gate": torch.nn.functional.logsigmoid(normal(*rows) + 2),
-        "norm_weight": 1 + 0.1 * normal(value_dim),
-        "norm_bias": 0.1 * normal(value_dim),
-        "length_exponent": normal(heads),
-    }
-    tensors |= {name: extras[name] for name in spec.tensors}
+    sizes = {"B": batch, "H": heads, "K": kv_heads, "T": time, "D": key_dim, "E": value_dim, "F": spec.width(key_dim)}
+    for name, declared in spec.declared.items():
+        tensors[name] = random_tensor(declared, normal(*declared.shape(sizes)))
     return {name: x.to(dtype) for name, x in tensors.items()}
+
+
+def random_tensor(declared: Declaration, noise: Tensor) -> Tensor:
+    """A tensor as a trained model might make it: the activation of a raw projection, or near the first value."""
+    made = declared.made
+    if isinstance(made, Projection):
+        return made.activation(noise + made.typical)
+    first = made.first(tuple(noise.shape)).to(noise) if callable(made.first) else made.first
+    return first + 0.1 * noise

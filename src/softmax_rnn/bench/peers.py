@@ -8,13 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from softmax_rnn.attention import pointwise
+from softmax_rnn.attention import prologue
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Sums
-from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.parts import CumulativeGate
-from softmax_rnn.attention.pointwise import Extras, Rows
+from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.bench.inputs import Tensors
 from softmax_rnn.bench.timing import Work
 
@@ -28,25 +27,23 @@ def sdpa(tensors: Tensors) -> Tensor:
 
 def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     """The formula as one would type it: every weight in memory, a multiplicative mask, no guard against overflow."""
-    extras = Extras(**{name: tensors[name] for name in spec.tensors})
+    needed = {name: tensors[name] for name in spec.tensors}
     time = tensors["q"].shape[2]
     lengths = torch.arange(1, time + 1, dtype=tensors["q"].dtype)[None]
-    q, k = pointwise.features(spec, tensors["q"], tensors["k"])
-    v = pointwise.values(spec, tensors["v"], extras, lengths, q.shape[1])
+    q, k = prologue.features(spec, tensors["q"], tensors["k"], needed, lengths)
+    v = prologue.values(spec, tensors["v"], needed, lengths, q.shape[1])
     x = q @ k.mT
     if spec.score.clamp is not None:
         x = x.clamp(max=spec.score.clamp)
     weights = torch.exp(x) if spec.score.is_exponential else spec.score.series().differentiable(x)
-    if extras.forget_gate is not None:
-        decay = extras.forget_gate.cumsum(-1)
+    if spec.forget_gate is not None:
+        decay = spec.forget_gate.log_decay(needed).cumsum(-1)
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
     weights = weights.tril()
     row_sum = weights.sum(-1) if spec.wants_row_sum else None
-    mass = None
-    if isinstance(spec.normaliser, CumulativeGate) and extras.output_gate is not None:
-        mass = torch.logcumsumexp(extras.output_gate, -1)
-    rows = Rows(spec, row_sum, lengths, mass, extras, OnNonPositive.WARN, 0, real=None)
-    return pointwise.epilogue(Sums(weights @ v, row_sum), rows, extras.output_gate)
+    carried = {part.slot: part.running(needed, Visibility(), None) for part in spec.parts}
+    running = {slot: x for slot, x in carried.items() if x is not None}
+    return epilogue(Sums(weights @ v, row_sum), Rows(spec, row_sum, lengths, needed, running))
 
 
 def forward(function: Work) -> Work:

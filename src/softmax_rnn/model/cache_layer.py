@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from jaxtyping import Bool, Int
@@ -40,10 +40,7 @@ class SpecLayer(CacheLayerMixin):
 
     def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
-        values: dict[str, Any] = {name: x for name, x in tensors.items() if name != _TAIL}
-        kind = FixedState if "matrix" in values else GrowingState
-        values |= {one.name: None for one in fields(kind) if one.name not in values}
-        self.state = kind(**values)
+        self.state = State.from_tensors({name: x for name, x in tensors.items() if name != _TAIL})
         self.tail = tensors.get(_TAIL)
         self.length = length
 
@@ -58,7 +55,7 @@ class SpecLayer(CacheLayerMixin):
         """A growing list of keys can be cut; what is summed up cannot be taken apart again."""
         if isinstance(self.state, FixedState):
             raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
-        if self.tail is not None or (self.state is not None and self.state.gate_mass is not None):
+        if self.tail is not None or (self.state is not None and self.state.running):
             raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate)")
 
     def crop(self, tokens_to_remove: int) -> None:

@@ -155,9 +155,8 @@ def _adopt(old: nn.Module, new: SpecAttention, spec: AttentionSpec, forget_bias:
     weight: Tensor = new.q_proj.weight
     heads = weight.shape[0] // new.head_dim
     fold_gates(None if before is None else before.spec, spec, new.v_proj, new.o_proj)
-    new.parts = neutral_tensors(
-        spec, weight, heads, new.head_dim, None if before is None else before.parts, forget_bias
-    )
+    old_parts, kv_heads = None if before is None else before.parts, new.k_proj.weight.shape[0] // new.head_dim
+    new.parts = neutral_tensors(spec, weight, heads, new.head_dim, old_parts, forget_bias, kv_heads)
     for projection in (new.q_proj, new.k_proj, new.v_proj, new.o_proj):
         if projection.bias is not None and projection.bias.is_meta:
             # Qwen2 has biases on all but the last projection; 0 is none.

@@ -48,7 +48,10 @@ class ForeignAttention(nn.Module):
         self.k_norm: nn.Module = getattr(source, "k_norm", nn.Identity())
         heads = self.q_proj.out_features // self.head_dim
         fold_gates(None if old is None else old.spec, spec, self.v_proj, self.o_proj)
-        self.parts: SpecTensors = neutral_tensors(self.spec, self.q_proj.weight, heads, self.head_dim, old, forget_bias)
+        kv_heads = self.k_proj.out_features // self.head_dim
+        self.parts: SpecTensors = neutral_tensors(
+            self.spec, self.q_proj.weight, heads, self.head_dim, old, forget_bias, kv_heads
+        )
         self.train(source.training)
 
     def forward(

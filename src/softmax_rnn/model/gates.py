@@ -1,64 +1,17 @@
-"""From hidden states to the tensors that a spec needs beside q, k and v: its gates, norm weights and exponents.
-
-input_gate, output_gate   g = σ(W h + b)         raw, W h + b, for a cumulative gate
-forget_gate               log decay of W h + b   as the spec's `Decay` says
-norm_weight, norm_bias    parameters of the head dimension
-length_exponent           one parameter a head
-"""
+"""From hidden states to the tensors that the parts of a spec declare: projections with an activation, parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from softmax_rnn.attention.parts import CumulativeGate, Decay
+from softmax_rnn.attention.parts.base import Declaration, Parameter, Projection
 from softmax_rnn.attention.spec import AttentionSpec
-
-GATES = ("input_gate", "output_gate", "forget_gate")
-"""Tensors with a value for every head and position, made by a projection."""
-FIRST_LENGTH_EXPONENT = 0.5
-
-
-def _negative_softplus(raw: Tensor) -> Tensor:
-    return -F.softplus(raw)
-
-
-def _scaled(raw: Tensor) -> Tensor:
-    return raw / 1024
-
-
-def _as_it_is(raw: Tensor) -> Tensor:
-    return raw
-
-
-LOG_DECAY: dict[Decay, Callable[[Tensor], Tensor]] = {
-    Decay.LOG_SIGMOID: F.logsigmoid,
-    Decay.NEGATIVE_SOFTPLUS: _negative_softplus,
-    Decay.SCALED: _scaled,
-}
-
-
-def gate_activations(spec: AttentionSpec) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What turns the raw projection of each gate of the spec into the tensor that the core takes.
-
-    >>> from softmax_rnn.attention.variants import VARIANTS
-    >>> list(gate_activations(VARIANTS["gated_softmax"]))
-    ['input_gate', 'output_gate']
-    """
-    found: dict[str, Callable[[Tensor], Tensor]] = {}
-    for name in GATES:
-        if name in spec.tensors:
-            found[name] = torch.sigmoid
-    if isinstance(spec.normaliser, CumulativeGate):
-        found["output_gate"] = _as_it_is
-    if spec.forget_gate is not None:
-        found["forget_gate"] = LOG_DECAY[spec.forget_gate.decay]
-    return found
 
 
 class SpecTensors(nn.Module):
@@ -76,36 +29,63 @@ class SpecTensors(nn.Module):
         hidden_size: int,
         heads: int,
         head_dim: int,
+        kv_heads: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.spec = spec
-        self.names = spec.tensors
-        self.activations = gate_activations(spec)
-        sizes = {"norm_weight": head_dim, "norm_bias": head_dim, "length_exponent": heads}
-        for name in spec.tensors:
-            if name in self.activations:
-                self.add_module(name, nn.Linear(hidden_size, heads, bias=True, device=device, dtype=dtype))
+        self.sizes = {
+            "H": heads,
+            "K": kv_heads or heads,
+            "D": head_dim,
+            "E": head_dim,
+            "F": spec.width(head_dim),
+        }
+        for name, declared in spec.declared.items():
+            if isinstance(declared.made, Projection):
+                width = math.prod(self._own_shape(declared))
+                self.add_module(name, nn.Linear(hidden_size, width, bias=True, device=device, dtype=dtype))
             else:
-                self.register_parameter(name, nn.Parameter(torch.empty(sizes[name], device=device, dtype=dtype)))
+                first = torch.empty(self._own_shape(declared), device=device, dtype=dtype)
+                self.register_parameter(name, nn.Parameter(first))
         self.reset_vectors()
+
+    def _own_shape(self, declared: Declaration) -> tuple[int, ...]:
+        """The shape without batch and time."""
+        axes = [axis for axis in declared.axes.split() if axis not in ("B", "T")]
+        return replace(declared, axes=" ".join(axes)).shape(self.sizes)
+
+    @property
+    def projections(self) -> dict[str, Projection]:
+        """The tensors that are made from the hidden state."""
+        return {name: one.made for name, one in self.spec.declared.items() if isinstance(one.made, Projection)}
 
     @torch.no_grad()
     def reset_vectors(self) -> None:
-        """Norm weights 1, biases 0, exponents 0.5; projections are initialised as every other Linear is."""
-        first = {"norm_weight": 1.0, "norm_bias": 0.0, "length_exponent": FIRST_LENGTH_EXPONENT}
-        for name, parameter in self.named_parameters(recurse=False):
-            init.constant_(parameter, first[name])
+        """First values of parameters and biases; the weights of projections are initialised as every Linear's are."""
+        for name, declared in self.spec.declared.items():
+            if isinstance(declared.made, Projection):
+                if declared.made.first_bias:
+                    init.constant_(getattr(self, name).bias, declared.made.first_bias)
+            else:
+                _fill(getattr(self, name), declared.made)
 
     def forward(self, hidden: Float[Tensor, "B T hidden"]) -> dict[str, Tensor]:
         """The tensors by the names that `attend` takes."""
-        found: dict[str, Tensor] = {}
-        for name in self.names:
-            value = getattr(self, name)
-            if name in self.activations:
-                raw = value(hidden).transpose(1, 2)
-                # In float32 at least: a log decay near 0 has no digits in bfloat16.
-                value = self.activations[name](raw.to(torch.promote_types(raw.dtype, torch.float32)))
-            found[name] = value
-        return found
+        return {name: self._tensor(name, declared, hidden) for name, declared in self.spec.declared.items()}
+
+    def _tensor(self, name: str, declared: Declaration, hidden: Tensor) -> Tensor:
+        made = getattr(self, name)
+        if not isinstance(declared.made, Projection):
+            return made
+        raw = made(hidden).unflatten(-1, self._own_shape(declared)).movedim(1, declared.time_axis or 1)
+        # In float32 at least: a log decay near 0 has no digits in bfloat16.
+        return declared.made.activation(raw.to(torch.promote_types(raw.dtype, torch.float32)))
+
+
+def _fill(parameter: nn.Parameter, made: Parameter) -> None:
+    if callable(made.first):
+        init.copy_(parameter, made.first(tuple(parameter.shape)).to(parameter))
+    else:
+        init.constant_(parameter, made.first)

@@ -31,7 +31,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
-from softmax_rnn.attention.features import feature_map
+from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
@@ -143,9 +143,9 @@ def attend_at_end(
     keys = k[:, :, :past].to(torch.float64 if k.dtype == torch.float64 else torch.float32)
     if before is not None:
         keys = keys.masked_fill(~before[:, None, :, None], 0)
-    if spec.feature_map is not None:
-        keys = feature_map(spec.feature_map, keys)
-    state = GrowingState(lengths, None, keys, v[:, :, :past].to(keys.dtype), None, before)
+    positions = torch.ones(k.shape[0], past, device=k.device) if before is None else before.to(keys.dtype)
+    keys = features(spec, keys, keys, {}, positions.cumsum(-1))[1]
+    state = GrowingState(lengths, {}, keys, v[:, :, :past].to(keys.dtype), None, before)
     if isinstance(spec.score, ExpOnRange):
         if fixed_state_score(spec, q.shape[-1]) is not None:
             raise InputError("score: this polynomial on a range has a state of fixed size; decode after convert()")
@@ -157,10 +157,9 @@ def attend_at_end(
 
 def _that_keeps_keys(spec: AttentionSpec, q: Tensor, k: Tensor) -> AttentionSpec:
     """The same function for these q and k, as a spec whose state is the list of keys: a clamp no score reaches."""
-    if spec.feature_map is not None:
-        q, k = feature_map(spec.feature_map, q.detach().float()), feature_map(spec.feature_map, k.detach().float())
-    scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5
-    largest = scale * float(q.detach().norm(dim=-1).max()) * float(k.detach().norm(dim=-1).max())
+    positions = torch.ones(k.shape[0], k.shape[2], device=k.device).cumsum(-1)
+    q, k = features(spec, q.detach().float(), k.detach().float(), {}, positions)
+    largest = float(q.norm(dim=-1).max()) * float(k.norm(dim=-1).max())
     if not math.isfinite(largest):
         raise InputError("query: queries and keys must be finite")
     # A power of two, so that few different specs are made.

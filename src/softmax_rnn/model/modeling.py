@@ -28,7 +28,6 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from softmax_rnn.attention.algebra import fixed_state_score
-from softmax_rnn.attention.parts import CumulativeGate
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
@@ -238,7 +237,7 @@ def _can_crop(config: SoftmaxRNNConfig) -> bool:
     """Whether every layer keeps a list of keys and values, and nothing that only runs forwards."""
     assert config.head_dim is not None
     for spec in config.specs:
-        if spec is None or config.conv_width is not None or isinstance(spec.normaliser, CumulativeGate):
+        if spec is None or config.conv_width is not None or spec.keeps_running_values:
             return False
         if fixed_state_score(spec, config.head_dim) is not None:
             return False

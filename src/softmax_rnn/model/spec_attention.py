@@ -40,7 +40,7 @@ class SpecAttention(nn.Module):
         self.k_proj = nn.Linear(hidden, keys, bias=bias)
         self.v_proj = nn.Linear(hidden, keys, bias=bias)
         self.o_proj = nn.Linear(queries, hidden, bias=bias)
-        self.parts = SpecTensors(spec, hidden, config.num_attention_heads, self.head_dim)
+        self.parts = SpecTensors(spec, hidden, config.num_attention_heads, self.head_dim, config.num_key_value_heads)
         self.conv = None
         if config.conv_width is not None:
             self.conv = ShortConv(queries + 2 * keys, config.conv_width, config.conv_activation, config.conv_bias)

@@ -43,13 +43,13 @@ class Chunked(Form):
         """The state per position, the weights inside a chunk, the calls per chunk."""
         s, score = situation, spec.polynomial
         assert score is not None
-        count, width = n_features(score, s.key_dim), s.value_dim + spec.wants_row_sum
+        count, width = n_features(score, spec.width(s.key_dim)), s.value_dim + spec.wants_row_sum
         chunk = chunk_length(count)
         state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
         inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + weight_time(spec))
         tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2
         chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
-        calls = chunks * (16 + 2 * s.key_dim * max(score.degree - 1, 0)) * CALL
+        calls = chunks * (16 + 2 * spec.width(s.key_dim) * max(score.degree - 1, 0)) * CALL
         start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
         wide = 2.5 if spec.score.needs_wide_state else 1
         return (calls + start + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)

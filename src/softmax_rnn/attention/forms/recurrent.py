@@ -32,7 +32,7 @@ class Recurrent(Form):
         step = s.batch * s.heads
         score = fixed_state_score(spec, s.key_dim)
         if score is not None:
-            step *= n_features(score, s.key_dim) * s.value_dim * 2 * MEMORY_PASS
+            step *= n_features(score, spec.width(s.key_dim)) * s.value_dim * 2 * MEMORY_PASS
         else:
             step *= s.keys * (s.key_dim + s.value_dim) * MEMORY_PASS / 2
         return s.queries * (30 * CALL + step) * (3 if s.needs_grad else 1)

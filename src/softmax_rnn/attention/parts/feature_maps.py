@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Side:
+    """Which side of the dot product is mapped, and what the map may look at beside the vectors."""
+
+    is_query: bool
+    tensors: Mapping[str, Tensor]
+    """The tensors of the call, by name."""
+    positions: Tensor
+    """How many keys each position sees, itself included (B, T): 1, 2, 3, … in each segment."""
 
 
 @dataclass(frozen=True)
@@ -13,6 +28,25 @@ class FeatureMap(Part):
     """φ, applied to queries and keys before their dot product."""
 
     slot: ClassVar[str] = "feature_map"
+    lowest_product: ClassVar[float | None] = None
+    """No φ(q)·φ(k) is below this; None: unknown."""
+    highest_product: ClassVar[float | None] = None
+
+    def width(self, dim: int) -> int:
+        """F, the number of features of a vector of dimension ``dim``."""
+        return dim
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """φ(x) of shape (B, heads, T, F), x of shape (B, heads, T, D): H heads of queries, K heads of keys."""
+        raise NotImplementedError(f"{type(self).__name__} has no method features")
+
+    def needs_float64(self, q: Tensor, k: Tensor) -> bool:
+        """Whether products of these features would leave the range of float32."""
+        return False
+
+    def text(self, x: str) -> str:
+        """φ(x) in a formula."""
+        return f"{self.kind}({x})"
 
 
 @dataclass(frozen=True)
@@ -20,6 +54,19 @@ class EluPlusOne(FeatureMap):
     """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) otherwise."""
 
     kind: ClassVar[str] = "elu_plus_one"
+    lowest_product: ClassVar[float | None] = 0.0
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not."""
+        return x.clamp(max=0).exp() + x.relu()
+
+    def needs_float64(self, q: Tensor, k: Tensor) -> bool:
+        """exp(−30)² is still a float32, with all its digits."""
+        return min(float(q.detach().min()), float(k.detach().min())) < -30.0
+
+    def text(self, x: str) -> str:
+        """As in the papers."""
+        return f"(elu({x})+1)"
 
 
 @dataclass(frozen=True)
@@ -27,6 +74,11 @@ class Relu(FeatureMap):
     """φ(x) = max(x, 0)."""
 
     kind: ClassVar[str] = "relu"
+    lowest_product: ClassVar[float | None] = 0.0
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """max(x, 0)."""
+        return x.relu()
 
 
 @dataclass(frozen=True)
@@ -34,3 +86,15 @@ class Cosine(FeatureMap):
     """φ(x) = x / |x|, and 0 for the zero vector: the dot product becomes a cosine."""
 
     kind: ClassVar[str] = "cosine"
+    lowest_product: ClassVar[float | None] = -1.0
+    highest_product: ClassVar[float | None] = 1.0
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """x / |x|."""
+        from softmax_rnn.attention.rownorm import unit
+
+        return unit(x)
+
+    def text(self, x: str) -> str:
+        """The vector over its length."""
+        return f"{x}/|{x}|"

@@ -40,6 +40,7 @@ class Score(Part):
     clamp: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.scale is not None and not (math.isfinite(self.scale) and self.scale > 0):
             raise InputError(f"scale: expected a positive number or None (1/√d), got {self.scale!r}")
         if self.clamp is not None and not math.isfinite(self.clamp):
@@ -91,6 +92,10 @@ class Score(Part):
         """What a state of fixed size remembers of its keys beside the sums, before the first; None for nothing."""
         return None
 
+    def text(self, x: str) -> str:
+        """f(x) in a formula."""
+        return f"{self.kind}({x})"
+
 
 @dataclass(frozen=True)
 class Exp(Score):
@@ -129,7 +134,6 @@ class Polynomial(Score):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "coefficients", tuple(float(c) for c in self.coefficients))
         if not self.coefficients:
             raise InputError("coefficients: expected at least one number, got none")
         if not all(math.isfinite(c) for c in self.coefficients):
@@ -141,6 +145,18 @@ class Polynomial(Score):
     def finite_features(self) -> Polynomial | None:
         """Itself; a clamped one is not a polynomial."""
         return self if self.clamp is None else None
+
+    def text(self, x: str) -> str:
+        """A Taylor polynomial as a sum, a power as a power."""
+        if self.is_taylor:
+            return f"Σₙ₌₀…{self.degree} ({x})ⁿ/n!"
+        if self.orders == (1,) and self.coefficients[1] == 1:
+            return x
+        if len(self.orders) == 1 and self.coefficients[-1] == 1:
+            return f"({x})^{self.degree}"
+        if self.degree > 4:
+            return f"P{self.degree}({x})"
+        return " + ".join(f"{self.coefficients[n]:g} ({x})^{n}" for n in self.orders)
 
     @property
     def why_no_features(self) -> str:

@@ -63,8 +63,7 @@ class FixedRange(Range):
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        for name in ("low", "high"):
-            object.__setattr__(self, name, tuple(float(x) for x in getattr(self, name)))
+        super().__post_init__()
         if len(self.low) != len(self.high) or not self.low:
             raise InputError(f"range: expected as many low as high ends, got {len(self.low)} and {len(self.high)}")
         if not all(math.isfinite(a) and math.isfinite(b) and a <= b for a, b in zip(self.low, self.high, strict=True)):
@@ -109,6 +108,7 @@ class MomentRange(Range):
     above: float = 2.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_margins(self.below, self.above)
         if self.below + self.above <= 0:
             raise InputError(f"range: expected below + above > 0, got {self.below} and {self.above}")
@@ -126,6 +126,7 @@ class ExtremeKeys(Range):
     above: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_margins(self.below, self.above)
         if self.below + self.above <= -1:
             raise InputError(f"range: expected below + above > -1, got {self.below} and {self.above}")
@@ -152,8 +153,6 @@ class ExpOnRange(Score):
         super().__post_init__()
         if self.clamp is not None:
             raise InputError(f"clamp: a polynomial on a range has none, got {self.clamp!r}")
-        if not isinstance(self.range, Range) or not self.range.kind:
-            raise InputError(f"range: expected one of {', '.join(Part.registry['range'])}, got {self.range!r}")
         if self.power < 1:
             raise InputError(f"power: expected 1 or more, got {self.power}")
         if not 1 <= self.degree <= MAX_ORDER or self.degree % self.power:
@@ -201,3 +200,9 @@ class ExpOnRange(Score):
         from softmax_rnn.attention.ranges.bounds import empty_extent
 
         return empty_extent(self.range, key_dim)
+
+    def text(self, x: str) -> str:
+        """The series, the range that it is made for, and its power."""
+        series = "Taylor" if isinstance(self.range, MeanPoint) else "Chebyshev"
+        base = f"{series}{self.degree // self.power}[{self.range.kind.replace('_', ' ')}]"
+        return f"{base}({x})" if self.power == 1 else f"{base}({x}/{self.power})^{self.power}"

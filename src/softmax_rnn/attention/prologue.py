@@ -1,0 +1,68 @@
+"""Before the contraction, position by position: features, gated values, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.attention.parts.feature_maps import Side
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.visibility import Visibility
+
+
+def features(
+    spec: AttentionSpec, q: Tensor, k: Tensor, tensors: Mapping[str, Tensor], lengths: Float[Tensor, "B T"]
+) -> tuple[Tensor, Tensor]:
+    """φ(q) · scale and φ(k)."""
+    if spec.feature_map is not None:
+        q = spec.feature_map.features(q, Side(True, tensors, lengths))
+        k = spec.feature_map.features(k, Side(False, tensors, lengths))
+    scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5
+    return (q if scale == 1 else q * scale), k
+
+
+def values(
+    spec: AttentionSpec,
+    v: Float[Tensor, "B K T E"],
+    tensors: Mapping[str, Tensor],
+    lengths: Float[Tensor, "B T"],
+    heads: int,
+) -> Float[Tensor, "B K2 T E"]:
+    """The values as they enter the sum, times what the parts say. Heads grow to H where they differ."""
+    factor = None
+    for part in spec.parts:
+        more = part.value_factor(tensors, lengths)
+        if more is not None:
+            factor = more if factor is None else factor * more
+    if factor is None:
+        return v
+    return v.repeat_interleave(heads // v.shape[1], dim=1) * factor[..., None]
+
+
+def running_log_sum(
+    x: Float[Tensor, "B H T"], seen: Visibility, before: Float[Tensor, "B H"] | None
+) -> Float[Tensor, "B H T"]:
+    """log Σ_{r seen by i} exp(x_r), continued from the value of the past."""
+    if seen.key_mask is not None:
+        x = x.masked_fill(~seen.key_mask[:, None], torch.finfo(x.dtype).min)
+    if seen.first_key is not None:
+        return _segmented_logcumsumexp(x, seen.first_key)
+    if before is None:
+        return torch.logcumsumexp(x, dim=-1)
+    return torch.logcumsumexp(torch.cat([before[..., None], x], dim=-1), dim=-1)[..., 1:]
+
+
+def _segmented_logcumsumexp(x: Float[Tensor, "B H T"], first_key: Tensor) -> Float[Tensor, "B H T"]:
+    """The running log-sum-exp that starts anew at each segment, by doubling: after step s it spans 2^s positions."""
+    time = x.shape[-1]
+    position = torch.arange(time, device=x.device)
+    reach = 1
+    while reach < time:
+        earlier = torch.nn.functional.pad(x[..., :-reach], (reach, 0))
+        inside = (position - reach >= first_key)[:, None]
+        x = torch.where(inside, torch.logaddexp(x, torch.where(inside, earlier, 0)), x)
+        reach *= 2
+    return x
