@@ -20,7 +20,7 @@ def test_dry_run_prints_the_plan_and_makes_nothing(config, tmp_path, capsys):
     words = ["train", "--config", str(config), "--output", str(tmp_path / "run"), "--dry-run"]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    for text in ("variant: gated_softmax", "parameters", "10 × 8 × 16", "1,280", "96 rows", "GB a process", "bytes"):
+    for text in ("variant: gated_softmax", "parameters", "10 × 8 × 16", "1,280", "96 rows", "GB per process", "bytes"):
         assert text in shown
     assert not (tmp_path / "run").exists()
 

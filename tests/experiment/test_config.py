@@ -44,7 +44,7 @@ def test_settings_survive_their_own_file(given, tmp_path):
         ({"variant": "sofmax"}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
         ({"size": "nanno"}, "unknown size 'nanno'; did you mean 'nano'?"),
         ({"recipe": "papers"}, "unknown recipe 'papers'; did you mean 'paper'?"),
-        ({"model": {"attention_spec": "sofmax"}}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
+        ({"model": {"hidden_act": "sill"}}, "unknown model.hidden_act 'sill'; did you mean 'silu'?"),
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(given, said):
@@ -65,6 +65,12 @@ def test_unknown_names_are_refused_with_the_nearest(given, said):
         ({"model": {"num_attention_heads": 3}}, "not a multiple"),
         ({"model": {"max_position_embeddings": 8}}, "model.max_position_embeddings: expected 256 or more, got 8"),
         ({"context": 0}, "context: expected greater than 0, got 0"),
+        ({"seed": 2**32}, "seed: expected less than 4294967296, got 4294967296"),
+        ({"learning_rate": 1e300}, "learning_rate: expected less than or equal to 1"),
+        ({"model": {"dtype": "banana"}}, "model.dtype: expected no such option, weights are trained in float32"),
+        ({"model": {"size": "small"}}, "model.size: expected no such option, the setting `size` stands beside"),
+        ({"model": {"rms_norm_eps": "tiny"}}, "'rms_norm_eps' expected float, got str"),
+        (None, "settings: expected a dictionary of settings by name, got None"),
     ],
 )
 def test_values_that_cannot_be_are_one_line(given, said):
@@ -72,6 +78,29 @@ def test_values_that_cannot_be_are_one_line(given, said):
         resolve(given)
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("variant", "model"),
+    [
+        ("softmax", {"attention_spec": "taylor_2"}),
+        ("softmax", {"mixer": "mamba2"}),
+        ("linear_mamba", {"mixer": "attention"}),
+        ("two_mamba", {"conv_width": 4}),
+        ("gated_softmax_decay", {"use_rope": True}),
+    ],
+)
+def test_no_option_contradicts_the_name_of_the_variant(variant, model):
+    (name,) = model
+    with pytest.raises(InputError, match=rf"^model\.{name}: "):
+        resolve({"variant": variant, "model": model})
+
+
+@pytest.mark.parametrize("given", ["1e-6", 1e-6])
+def test_numbers_that_yaml_reads_as_text_are_numbers(given):
+    config = resolve({"model": {"rms_norm_eps": given}})
+    assert model_config(config).rms_norm_eps == 1e-6
+    assert config.content_hash() == resolve({"model": {"rms_norm_eps": 1e-6}}).content_hash()
 
 
 @pytest.mark.parametrize(("text", "said"), [("steps: [1", "is no YAML file"), ("- 1", "expected settings by name")])

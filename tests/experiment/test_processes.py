@@ -18,6 +18,7 @@ from tests.experiment.small import final_bytes, same_metrics
 
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.training import run_training
+from softmax_rnn.train.launch import launch
 
 LOSS, WEIGHT = 2e-6, 2e-5
 
@@ -133,6 +134,28 @@ def test_a_batch_that_two_cannot_share_is_one_line(references, tmp_path):
     assert children[0].said() == expected
 
 
+def test_the_command_starts_its_own_processes(references, two, tmp_path):
+    command = [sys.executable, "-m", "softmax_rnn", *arguments(references("packed"), tmp_path / "run")]
+    done = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert final_bytes(tmp_path / "run") == final_bytes(two)
+    assert same_metrics(tmp_path / "run") == same_metrics(two)
+    assert done.stdout.count("test perplexity") == 1
+
+
+FAILS = """
+import os, sys, time
+print("one line", file=sys.stderr, flush=True)
+sys.exit(3) if os.environ["RANK"] == "1" else time.sleep(60)
+"""
+
+
+def test_a_process_that_fails_ends_the_others_with_its_code_and_no_traceback(capfd):
+    assert launch([sys.executable, "-c", FAILS], 2) == 3
+    assert capfd.readouterr().err == "one line\n" * 2
+
+
+@pytest.mark.slow
 def test_torchrun_itself(references, two, tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     command += ["-m", "softmax_rnn", *arguments(references("packed"), tmp_path / "run")]

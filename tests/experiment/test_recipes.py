@@ -57,7 +57,7 @@ def test_only_gated_variants_are_clipped(variant, clip):
 
 
 def test_gates_count_wherever_they_are_written():
-    gated = {"recipe": "paper", "model": {"attention_spec": "gated_softmax"}}
+    gated = {"recipe": "paper", "variant": "gated_softmax"}
     assert resolve(gated).clip == 1.0
     assert resolve({**gated, "clip": None}).clip is None
 

@@ -4,9 +4,12 @@ import pytest
 from tests.experiment.processes import start
 from tests.experiment.small import SETTINGS, TASK, write_config
 
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment import run_plan
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.network import build_network, state_bytes
 from softmax_rnn.experiment.run_plan import plan_run
+from softmax_rnn.experiment.training import run_training
 from softmax_rnn.train.folder import RunFolder
 
 
@@ -54,3 +57,21 @@ def test_the_estimate_of_memory_is_near_the_truth(tmp_path):
     assert plan.parameters > 900_000
     measured = RunFolder(tmp_path / "run").result()["memory_bytes"]
     assert measured / 1.5 < plan.memory_bytes < measured * 1.5
+
+
+def test_a_plan_of_the_papers_recipe_needs_no_network(monkeypatch):
+    monkeypatch.setattr(run_plan, "load_run_data", None)
+    plan = plan_run(resolve({"recipe": "paper", "variant": "gated_softmax"}))
+    assert (plan.vocab_size, plan.train_rows, plan.data["loaded"]) == (32_000, None, False)
+    assert plan.parameters > 2.7e8
+
+
+def test_a_batch_that_no_machine_can_hold_is_refused_before_anything_is_made(tmp_path):
+    config = resolve({**SETTINGS, "batch_size": 1_000_000_000})
+    with pytest.raises(InputError, match=r"^memory: 1,000,000,000 rows of 16 tokens per step need"):
+        run_training(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_fits_is_not_refused():
+    run_plan.check_memory(resolve({"size": "micro"}))

@@ -13,6 +13,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import read_config, resolve
 from softmax_rnn.experiment.run_data import load_run_data
 from softmax_rnn.experiment.training import run_training
+from softmax_rnn.model import SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.train.nonfinite import NonFiniteError
 
 
@@ -150,3 +151,47 @@ def test_tied_embeddings_resume_too(tmp_path):
     last = max((tmp_path / "checkpoints").iterdir())
     (last / "manifest.json").unlink()
     assert run_training(config, tmp_path, quiet=True).result["test_loss"] == first.result["test_loss"]
+
+
+def test_settings_that_were_not_resolved_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"^config: expected what resolve\(settings\) returns, got a dict$"):
+        run_training(dict(SETTINGS), tmp_path / "run")
+
+
+def test_row_sums_that_are_not_positive_are_counted_and_said_once(tmp_path, capsys):
+    model = {**MODEL, "initializer_range": 1.0}
+    config = resolve({**SETTINGS, "variant": "taylor_1", "model": model, "nonfinite": "skip", "steps": 4})
+    result = run_training(config, tmp_path / "run").result
+    assert result["nonpositive_row_sums"] > 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "row sum" in line and "left out" not in line]
+    assert said == [
+        f"{result['nonpositive_row_sums']:,} row sums were not positive; the outputs of these rows are not averages"
+    ]
+    # Interrupted and continued, the count is that of the whole run.
+    (tmp_path / "run" / "result.json").unlink()
+    assert (
+        run_training(config, tmp_path / "run", quiet=True).result["nonpositive_row_sums"]
+        == result["nonpositive_row_sums"]
+    )
+
+
+def test_a_softmax_has_none(references):
+    assert references("packed").outcome.result["nonpositive_row_sums"] == 0
+
+
+def test_a_model_of_ours_trains_under_transformers_own_trainer(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    torch.manual_seed(0)
+    network = SoftmaxRNNForCausalLM(build_config("nano", "gated_softmax", vocab_size=16, **MODEL))
+    ids = torch.randint(0, 16, (1, 12))
+    rows = [{"input_ids": ids[0], "labels": ids[0]}] * 16
+    words = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=12, per_device_train_batch_size=4, learning_rate=1e-2, use_cpu=True,
+        report_to="none", disable_tqdm=True, logging_steps=1, save_strategy="no",
+    )  # fmt: skip
+    trainer = Trainer(model=network, args=words, train_dataset=rows)
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0] - 0.2

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from softmax_rnn.errors import InputError
 from softmax_rnn.train.checkpoint import damage, latest_checkpoint, remove_leftovers, write_checkpoint
 
 FILES = {"a.bin": lambda path: path.write_bytes(b"x" * 100), "b.json": lambda path: path.write_text("{}")}
@@ -104,3 +105,12 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(folder):
     remove_leftovers(folder)
     found = sorted(path.name for path in folder.iterdir())
     assert found == [".gitignore", ".lock", "notes.4711.txt", "step-000000003", "step-000000006"]
+
+
+def test_a_checkpoint_of_another_format_is_refused_in_one_line(folder):
+    manifest = folder / "step-000000006" / "manifest.json"
+    values = json.loads(manifest.read_text())
+    del values["format"]
+    manifest.write_text(json.dumps(values))
+    with pytest.raises(InputError, match=r"written by another version of softmax-rnn \(format 1, expected 2\)"):
+        latest_checkpoint(folder)

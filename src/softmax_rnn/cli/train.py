@@ -49,6 +49,9 @@ def train(
     output: Annotated[Path, typer.Option(help="The folder of the run; the same command continues it.")] = Path(
         "runs/train"
     ),
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine that share each step; torchrun for many nodes.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would be, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +61,8 @@ def train(
       softmax-rnn train --variant linear_elu --steps 200 --output runs/elu
       softmax-rnn train --data mqar --set data.pairs=8 --set model.use_mlp=false
       softmax-rnn train --recipe cpu --size micro --data kjv --dry-run
-      torchrun --nproc_per_node=2 -m softmax_rnn train --output runs/two
+      softmax-rnn train --processes 2 --output runs/two
+      torchrun --nnodes=2 --nproc_per_node=8 -m softmax_rnn train --output runs/many
     """
     from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.experiment.config import read_config, resolve
@@ -80,8 +84,10 @@ def train(
         put_text(given, text)
     resolved = resolve(given)
     if dry_run:
-        _dry_run(resolved, as_json)
+        _dry_run(resolved, as_json, processes)
         return
+    if processes is not None and processes > 1:
+        _launch(resolved, output, as_json, processes)
     _train(resolved, output, as_json)
 
 
@@ -101,12 +107,12 @@ def put_text(settings: dict[str, Any], text: str) -> None:
     put(settings, name, parse_yaml(value, f"--set: the value of {name}"))
 
 
-def _dry_run(config: Any, as_json: bool) -> None:
+def _dry_run(config: Any, as_json: bool, processes: int | None) -> None:
     from softmax_rnn.experiment.run_plan import plan_run
     from softmax_rnn.report.terminal import print_plan
     from softmax_rnn.train.processes import this_share
 
-    plan = plan_run(config, this_share().processes).values()
+    plan = plan_run(config, processes or this_share().processes).values()
     if this_share().rank != 0:
         return
     if as_json:
@@ -114,6 +120,22 @@ def _dry_run(config: Any, as_json: bool) -> None:
     else:
         print(config.to_yaml())
         print_plan(plan)
+
+
+def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
+    """Start the processes that train, each as a command of its own, and end with their exit code."""
+    import tempfile
+
+    from softmax_rnn.experiment.training import check_run
+    from softmax_rnn.train.launch import launch
+
+    check_run(config, output, processes)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(config.to_yaml(), encoding="utf-8")
+        command = [sys.executable, "-m", "softmax_rnn", "train", "--config", str(file), "--output", str(output)]
+        code = launch([*command, "--json"] if as_json else command, processes)
+    raise typer.Exit(code)
 
 
 def _train(config: Any, output: Path, as_json: bool) -> None:

@@ -87,8 +87,10 @@ class RunConfig(TrainSettings):
 def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The run that these settings mean: what they leave out comes from the recipe."""
     from softmax_rnn.attention.custom import define, definition
-    from softmax_rnn.experiment.network import has_gates, model_config
+    from softmax_rnn.experiment.network import has_gates, model_config, model_options
 
+    if not isinstance(given, Mapping):
+        raise InputError(f"settings: expected a dictionary of settings by name, got {given!r}")
     given = dict(given)
     name = str(given.setdefault("recipe", "cpu"))
     if name not in RECIPES:
@@ -102,9 +104,10 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
         values["context"] = values["data"].length
     config = checked(RunConfig, values)
     define(config.variants)
-    own = definition(config.variant)
-    config = config.model_copy(update={"variants": {} if own is None else {config.variant: own}})
-    # Unknown variants, sizes and options are found here, before anything is loaded.
+    custom = definition(config.variant)
+    config = config.model_copy(update={"variants": {} if custom is None else {config.variant: custom}})
+    # Unknown variants, sizes and options are refused here, before anything is loaded.
+    config = config.model_copy(update={"model": model_options(config)})
     shape = model_config(config)
     if recipe.clip_gated is not None and "clip" not in given and has_gates(shape):
         config = config.model_copy(update={"clip": recipe.clip_gated})

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.errors import InputError
-from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
+from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.model import MODEL_VARIANTS, SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.loading import quiet
 from softmax_rnn.model.sizes import Size
 
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
     from softmax_rnn.experiment.config import RunConfig
 
+# What transformers raises for values that cannot be.
+_FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, StrictDataclassError)
+_OTHER_SETTINGS = {
+    "attention_spec": "the setting `variant` says which attention is trained",
+    "mixer": "the setting `variant` says what mixes positions",
+    "size": "the setting `size` stands beside `model`, not inside it",
+    "variant": "the setting `variant` stands beside `model`, not inside it",
+    "dtype": "weights are trained in float32 and `precision: bf16` computes in halves",
+}
 _COUNTS = {field.name for field in fields(Size)} | {"num_key_value_heads", "head_dim"}
 
 
@@ -36,8 +46,37 @@ def has_gates(shape: SoftmaxRNNConfig) -> bool:
     return any(gate is not None for spec in specs for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
 
 
+def model_options(config: RunConfig) -> dict[str, Any]:
+    """The options of ``model``, numbers as numbers; what would contradict the variant's name is refused."""
+    variant = MODEL_VARIANTS[config.variant]
+    defaults = build_config(config.size, config.variant)
+    options = {}
+    for name, given in config.model.items():
+        if name in _OTHER_SETTINGS:
+            raise InputError(f"model.{name}: expected no such option, {_OTHER_SETTINGS[name]}; got {given!r}")
+        if name in variant.options and given != variant.options[name]:
+            raise InputError(f"model.{name}: {config.variant} sets it to {variant.options[name]!r}, got {given!r}")
+        if name == "hidden_act" and given not in ACT2FN:
+            raise unknown_name("model.hidden_act", given, list(ACT2FN))
+        options[name] = _number(given) if isinstance(getattr(defaults, name, None), float) else given
+    return options
+
+
+def _number(given: Any) -> Any:
+    """YAML reads 1e-6 as text and 1 as a whole number."""
+    if isinstance(given, bool) or not isinstance(given, (int, str)):
+        return given
+    try:
+        return float(given)
+    except (ValueError, OverflowError):
+        return given
+
+
 def model_config(config: RunConfig, vocab_size: int | None = None) -> SoftmaxRNNConfig:
-    """The configuration of the run's model. Before the data's ``vocab_size`` is known, all else is right."""
+    """The configuration of the run's model: the one place where a variant becomes one.
+
+    Before the data's ``vocab_size`` is known, all else is right.
+    """
     needed = {"max_position_embeddings": config.context} | ({"vocab_size": vocab_size} if vocab_size else {})
     for name, given in config.model.items():
         least = needed.get(name, 1 if name in _COUNTS else given)
@@ -50,7 +89,7 @@ def model_config(config: RunConfig, vocab_size: int | None = None) -> SoftmaxRNN
                 SoftmaxRNNForCausalLM(shape)
     except InputError:
         raise
-    except (ValueError, TypeError, ArithmeticError, RuntimeError, StrictDataclassError) as error:
+    except _FAILURES as error:
         raise InputError(f"model: {_reason(error)}") from error
     return shape
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.rows import Rows, RowStream
 from softmax_rnn.data.tasks.task import Task
+from softmax_rnn.data.tokenisers import OWN
 
 if TYPE_CHECKING:
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
     from softmax_rnn.experiment.config import RunConfig
+
+
+LLAMA_2_TOKENS = 32_000
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,22 @@ class RunData:
     vocab_size: int
     tokenizer: PreTrainedTokenizerBase | None
     facts: dict[str, Any]
+
+
+def on_hub(config: RunConfig) -> bool:
+    """Whether the data, or its tokenizer, comes from the Hugging Face hub."""
+    if isinstance(config.data, Task):
+        return False
+    source, tokenizer = config.data.source, config.data.tokenizer
+    remote = source not in CORPORA and source.count("/") == 1 and not Path(source).expanduser().exists()
+    return remote or (tokenizer not in OWN and not Path(tokenizer).expanduser().exists())
+
+
+def vocabulary_guess(config: RunConfig) -> int:
+    """The tokens of a vocabulary that is not loaded; for tokenizers of the hub, the number that Llama 2 has."""
+    if isinstance(config.data, Task):
+        return config.data.vocab_size
+    return {"bytes": 257, "bpe": config.data.vocab_size}.get(config.data.tokenizer, LLAMA_2_TOKENS)
 
 
 def load_run_data(config: RunConfig) -> RunData:

@@ -11,13 +11,20 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.attention.nonpositive import NonPositiveWarning
+from softmax_rnn.console import ERR
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
 from softmax_rnn.experiment.network import build_network, save_network, suspicion
 from softmax_rnn.experiment.run_data import RunData, load_run_data
+from softmax_rnn.experiment.run_plan import check_memory
 from softmax_rnn.train.checkpoint import Writer
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.job import Job, Outcome, run_job
@@ -25,13 +32,14 @@ from softmax_rnn.train.processes import process_group, this_share
 from softmax_rnn.train.trackers import check_trackers
 from softmax_rnn.validation import check_output, read_json
 
+ROW_SUMS = "nonpositive_row_sums"
+"""The name of a count in a result: row sums that were 0 or negative, in training and evaluation."""
+
 
 def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) -> Outcome:
     """Train in a folder. One that holds the same run is continued; one that is finished is left as it is."""
+    check_run(config, output, this_share().processes)
     folder = RunFolder(Path(output))
-    check_folder(config, folder)
-    config.rows_of_process(this_share().processes)
-    check_trackers(config.trackers)
     finished = folder.result()
     if finished is not None:
         return Outcome(folder.path, finished["step"], None, finished)
@@ -40,6 +48,18 @@ def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) 
     check_data(data.facts, folder)
     with process_group(config):
         return _run(config, data, folder, quiet)
+
+
+def check_run(config: RunConfig, output: str | Path, processes: int) -> None:
+    """Refuse what cannot run, before anything is made or loaded."""
+    if not isinstance(config, RunConfig):
+        raise InputError(f"config: expected what resolve(settings) returns, got a {type(config).__name__}")
+    folder = RunFolder(Path(output))
+    check_folder(config, folder)
+    config.rows_of_process(processes)
+    check_trackers(config.trackers)
+    if folder.result() is None:
+        check_memory(config, processes)
 
 
 def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Outcome:
@@ -60,18 +80,41 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
         settings=config,
         folder=folder,
         diagnose=suspicion,
+        counts=Counter({ROW_SUMS: 0}),
     )
     records: dict[str, Writer] = {
         folder.config.name: lambda path: path.write_text(config.to_yaml(), encoding="utf-8"),
         folder.data.name: lambda path: path.write_text(json.dumps(data.facts, indent=2), encoding="utf-8"),
     }
-    return run_job(
-        job,
-        lambda weights, path: save_network(network, weights, data.tokenizer, path),
-        records=records,
-        facts=facts,
-        quiet=quiet,
-    )
+    with nonpositive_counted(job.counts):
+        outcome = run_job(
+            job,
+            lambda weights, path: save_network(network, weights, data.tokenizer, path),
+            records=records,
+            facts=facts,
+            quiet=quiet,
+        )
+    if outcome.result and outcome.result[ROW_SUMS] and not quiet:
+        number = outcome.result[ROW_SUMS]
+        ERR.print(f"{number:,} row sums were not positive; the outputs of these rows are not averages", highlight=False)
+    return outcome
+
+
+@contextmanager
+def nonpositive_counted(counts: Counter[str]) -> Iterator[None]:
+    """Inside, row sums that are not positive are counted instead of being warned of again and again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", NonPositiveWarning)
+        show = warnings.showwarning
+
+        def count(message: Warning | str, *where: Any) -> None:
+            if isinstance(message, NonPositiveWarning):
+                counts[ROW_SUMS] += message.row_sums
+            else:
+                show(message, *where)
+
+        warnings.showwarning = count
+        yield
 
 
 def check_data(facts: dict[str, Any], folder: RunFolder) -> None:

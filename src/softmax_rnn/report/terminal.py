@@ -123,6 +123,8 @@ def _facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
 def print_plan(plan: dict[str, Any]) -> None:
     """What a run would be."""
     rows = "a stream" if plan["train_rows"] is None else f"{plan['train_rows']:,} rows, seen {plan['passes']:.2f} times"
+    if plan["data"].get("loaded") is False:
+        rows = "on the hub, not loaded by a dry run; the vocabulary is assumed"
     _facts(
         "The run",
         [
@@ -131,7 +133,7 @@ def print_plan(plan: dict[str, Any]) -> None:
             ("steps × rows × tokens", f"{plan['steps']:,} × {plan['batch_size']} × {plan['context']}"),
             ("tokens seen", f"{plan['tokens']:,}"),
             ("train side", rows),
-            ("memory, estimated", f"{plan['memory_bytes'] / 1e9:.2f} GB a process"),
+            ("memory, estimated", f"{plan['memory_bytes'] / 1e9:.2f} GB per process"),
             ("decoding state after a context", f"{plan['state_bytes']:,} bytes"),
         ],
     )

@@ -48,9 +48,7 @@ def process_group(settings: TrainSettings) -> Iterator[None]:
     """The processes that torchrun started, joined; one process alone needs nothing."""
     if this_share().processes == 1:
         if settings.fsdp:
-            raise InputError(
-                "fsdp: expected 2 or more processes; start with torchrun --nproc_per_node=N -m softmax_rnn …"
-            )
+            raise InputError("fsdp: expected 2 or more processes; add --processes N")
         yield
         return
     from accelerate import PartialState
