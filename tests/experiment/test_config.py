@@ -103,7 +103,7 @@ def test_numbers_that_yaml_reads_as_text_are_numbers(given):
     assert config.content_hash() == resolve({"model": {"rms_norm_eps": 1e-6}}).content_hash()
 
 
-@pytest.mark.parametrize(("text", "said"), [("steps: [1", "is no YAML file"), ("- 1", "expected settings by name")])
+@pytest.mark.parametrize(("text", "said"), [("steps: [1", "is not valid YAML"), ("- 1", "expected settings by name")])
 def test_files_that_are_no_settings(text, said, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(text)
@@ -114,7 +114,7 @@ def test_files_that_are_no_settings(text, said, tmp_path):
 def test_no_code_is_run_from_a_file(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("steps: !!python/object/apply:os.getpid []")
-    with pytest.raises(InputError, match="is no YAML file"):
+    with pytest.raises(InputError, match="is not valid YAML"):
         read_config(path)
 
 
