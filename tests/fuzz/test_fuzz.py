@@ -1,6 +1,6 @@
 """Two thousand random uses: none ends in a traceback, a signal or a hang, lies, or changes a file that is no output.
 
-Most run in forks of this process. A case is made from its number: `python -m fuzz.again 1234` runs one once more.
+Most run in forks of this process. A case is made from its number alone, which a failure names.
 """
 
 import os
