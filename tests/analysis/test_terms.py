@@ -14,8 +14,8 @@ from model.tiny import tiny_model
 from softmax_rnn.analysis.capture import read_windows
 from softmax_rnn.analysis.cut_file import CutFile
 from softmax_rnn.analysis.cuts import Cut, Cutter, lowest_order
-from softmax_rnn.analysis.perplexity import default_text, perplexity
-from softmax_rnn.analysis.terms import read_terms, terms_record
+from softmax_rnn.analysis.perplexity import counted_perplexity, default_text, perplexity
+from softmax_rnn.analysis.terms import most_steps, read_terms, terms_record
 from softmax_rnn.attention.parts import taylor_score
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, ExtremeKeys, MeanPoint, MomentRange
 from softmax_rnn.attention.spec import AttentionSpec
@@ -112,6 +112,29 @@ def test_cuts_are_the_losses_of_converted_models(tmp_path):
         cutter.cut("taylor", 2, layer=2)
 
 
+@pytest.mark.parametrize("options", [{}, {"learned_positions": True}])
+def test_a_layer_cut_alone_is_the_whole_model_converted(options):
+    def model():
+        return tiny_model("softmax", num_hidden_layers=3, **options)
+
+    cutter = Cutter(model(), IDS, context=15)
+    for layer in (2, 0, 1):
+        for method, order in (("taylor", 3), ("extreme_keys_squared", 2)):
+            specs = [cutter.spec(method, order, i) if i == layer else AttentionSpec() for i in range(3)]
+            expected, nonpositive = counted_perplexity(convert(model(), specs), IDS, 15)
+            found = cutter.cut(method, order, layer)
+            assert (found.loss, found.nonpositive) == (expected.loss, nonpositive)
+    assert cutter.cut("taylor", 3).loss != cutter.softmax.loss
+    assert Cutter(cutter.model, IDS, context=15).softmax.loss == cutter.softmax.loss
+
+
+def test_progress_never_passes_its_total():
+    model, said = tiny(), []
+    total = most_steps(model, len(IDS), 25, ["taylor", "box_squared"])
+    terms_record(model, IDS, orders=4, context=25, methods=["taylor", "box_squared"], progress=said.append)
+    assert 0.5 * total < len(said) <= total
+
+
 def test_kept_cuts_belong_to_the_ranges_they_were_made_with(tmp_path):
     file = tmp_path / "cuts.jsonl"
     heads = read_terms(tiny(), IDS, orders=4, context=20).ranges()
@@ -180,7 +203,7 @@ def test_files_that_hold_no_specs(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         convert(tiny(), tmp_path / "none.json")
     (tmp_path / "text.json").write_text("not json")
-    with pytest.raises(InputError, match="is no JSON file"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         convert(tiny(), tmp_path / "text.json")
     (tmp_path / "empty.json").write_text("{}")
     with pytest.raises(InputError, match="has no list of specs"):

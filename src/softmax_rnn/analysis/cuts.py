@@ -1,6 +1,6 @@
 """A trained model whose softmax is cut at an order: its loss, for the whole model or for one layer at a time.
 
-`Cutter` keeps one model and exchanges its attention. Methods (`taylor.methods`) differ in the coefficients, not in the
+`Cutter` keeps one model and swaps its attention. Methods (`analysis.methods`) differ in the coefficients, not in the
 size of the state. Nothing is trained.
 """
 
@@ -13,15 +13,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from softmax_rnn.analysis.cut_file import CutFile
 from softmax_rnn.analysis.methods import HeadRanges, find_method, method_spec
-from softmax_rnn.analysis.perplexity import counted_perplexity
+from softmax_rnn.analysis.one_layer import LayerInputs, can_start_inside
+from softmax_rnn.analysis.perplexity import counted, counted_perplexity
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.convert import convert
+from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 
 ORDERS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48)
 TAYLOR_ORDERS = (*(n + odd for n in (2, 4, 8, 12, 20, 40, 60, 80, 100, 120) for odd in (-1, 0)), 140, 170)
@@ -58,6 +61,7 @@ class Cutter:
         self.ids, self.context, self.ranges = token_ids, context, ranges
         self.layers: int = model.config.num_hidden_layers
         self.model = convert(model, "softmax")
+        self.inputs: LayerInputs | None = None
         self.softmax = counted_perplexity(self.model, token_ids, context)[0]
         about = {
             "model": str(model.config.name_or_path),
@@ -69,9 +73,22 @@ class Cutter:
         self.kept = CutFile(keep, about)
 
     def loss(self, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
-        """The loss with these specs, one a layer, and the number of row sums that are not positive."""
-        self.model = convert(self.model, specs)
+        """The loss with these specs, one per layer, and the number of row sums that are not positive."""
+        self.model, self.inputs = convert(self.model, specs), None
         found, nonpositive = counted_perplexity(self.model, self.ids, self.context)
+        return found.loss, nonpositive
+
+    def _one_layer(self, layer: int, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
+        """The loss with one layer cut; what stands in front of it is computed once for all layers."""
+        ids = torch.as_tensor(self.ids, device=self.model.device).flatten()
+        if specs[layer].tensors or not can_start_inside(self.model, len(ids)):
+            return self.loss(specs)
+        if self.inputs is None:
+            self.model = convert(self.model, "softmax").eval()
+            assert isinstance(self.model, SoftmaxRNNForCausalLM)
+            self.inputs = LayerInputs(self.model, ids, self.context)
+        inputs = self.inputs
+        found, nonpositive = counted(lambda: inputs.loss(layer, specs[layer]))
         return found.loss, nonpositive
 
     def spec(self, method: str, order: int, layer: int) -> AttentionSpec:
@@ -89,7 +106,7 @@ class Cutter:
         specs = [
             self.spec(method, order, i) if layer is None or layer == i else AttentionSpec() for i in range(self.layers)
         ]
-        loss, nonpositive = self.loss(specs)
+        loss, nonpositive = self.loss(specs) if layer is None else self._one_layer(layer, specs)
         perplexity = math.exp(loss) if loss < 700 else math.inf
         ratio = loss / self.softmax.loss
         cut = Cut(method, order, layer, loss, perplexity, ratio, nonpositive, perf_counter() - began)

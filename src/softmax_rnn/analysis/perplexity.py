@@ -11,7 +11,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,16 +58,21 @@ def perplexity(model: PreTrainedModel, token_ids: Tensor | Sequence[int], contex
         raise InputError(f"token_ids: expected at least 2 tokens, got {len(ids)}")
     if context < 1:
         raise InputError(f"context: expected 1 or more, got {context}")
-    total, tokens = 0.0, 0
     training = model.training
     model.eval()
     with torch.no_grad():
-        for start in range(0, len(ids) - 1, context):
-            window = ids[start : start + context + 1]
-            logits = model(input_ids=window[None, :-1], use_cache=False).logits[0]
-            total += float(F.cross_entropy(logits.double(), window[1:], reduction="sum"))
-            tokens += len(window) - 1
+        found = mean_loss(lambda start, window: model(input_ids=window[None], use_cache=False).logits[0], ids, context)
     model.train(training)
+    return found
+
+
+def mean_loss(logits: Callable[[int, Tensor], Tensor], ids: Tensor, context: int) -> Perplexity:
+    """The loss of what gives logits for a window: its first position in the text, and its tokens."""
+    total, tokens = 0.0, 0
+    for start in range(0, len(ids) - 1, context):
+        window = ids[start : start + context + 1]
+        total += float(F.cross_entropy(logits(start, window[:-1]).double(), window[1:], reduction="sum"))
+        tokens += len(window) - 1
     loss = total / tokens
     return Perplexity(loss, math.exp(loss) if loss < 700 else math.inf, tokens)
 
@@ -182,9 +187,14 @@ def counted_perplexity(
     model: PreTrainedModel, ids: Tensor | Sequence[int], context: int = 512
 ) -> tuple[Perplexity, int]:
     """`perplexity`, and how many row sums were not positive; rows with negative weights are not warned of."""
+    return counted(lambda: perplexity(model, ids, context))
+
+
+def counted(measure: Callable[[], Perplexity]) -> tuple[Perplexity, int]:
+    """What a measurement gives, and how many row sums were not positive in it."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", NonPositiveWarning)
-        found = perplexity(model, ids, context)
+        found = measure()
     total = 0
     for one in said:
         if isinstance(one.message, NonPositiveWarning):

@@ -130,8 +130,7 @@ def truncation_record(
         progress(f"{cut.method} order {cut.order}: loss {cut.loss:.4f}")
 
     for name in methods:
-        plain = name == "taylor"
-        orders, patience = (TAYLOR_ORDERS, None) if plain else (ORDERS, 2)
+        orders, patience = _orders(name)
         found = cutter.sweep(name, orders, tolerance, patience, told)
         cuts += found
         method = METHODS[name]
@@ -152,6 +151,18 @@ def truncation_record(
         "lowest": lowest,
         "by_layer": [asdict(cut) for cut in singles],
     }
+
+
+def most_steps(model: PreTrainedModel, tokens: int, context: int, methods: Sequence[str]) -> int:
+    """How many items the progress is told at most; sweeps that recover early tell fewer."""
+    layers: int = model.config.num_hidden_layers
+    orders = sum(len([n for n in _orders(name)[0] if not n % METHODS[name].step]) for name in methods)
+    return layers * -(-tokens // context) + 1 + orders + (len(BY_LAYER) * layers if methods else 0)
+
+
+def _orders(method: str) -> tuple[tuple[int, ...], int | None]:
+    """The orders of a sweep, and after how many within the tolerance it ends (None: never)."""
+    return (TAYLOR_ORDERS, None) if method == "taylor" else (ORDERS, 2)
 
 
 def advice_for_budget(record: dict[str, Any], shape: LayerShape, longest_context: int, budget: float) -> Advice:

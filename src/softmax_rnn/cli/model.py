@@ -81,7 +81,7 @@ def convert_report(
     ] = None,
     text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
     tokens: Annotated[int, typer.Option(help="Tokens of the text.", min=2)] = 512,
-    context: Annotated[int, typer.Option(help="Tokens a window.", min=2)] = 512,
+    context: Annotated[int, typer.Option(help="Tokens per window.", min=2)] = 512,
     output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -18,7 +18,7 @@ def terms(
     ),
     orders: Annotated[int, typer.Option(help="Terms are measured up to this order.", min=1, max=1000)] = 40,
     tokens: Annotated[int, typer.Option(help="Tokens of the text for the statistics.", min=2)] = 512,
-    context: Annotated[int, typer.Option(help="Tokens a window.", min=2)] = 512,
+    context: Annotated[int, typer.Option(help="Tokens per window.", min=2)] = 512,
     epsilon: Annotated[float, typer.Option(help="Error of the attention output that orders are asked for.")] = 0.01,
     methods: Annotated[
         list[str] | None,
@@ -33,6 +33,9 @@ def terms(
 ) -> None:
     """Measure the Taylor terms of a causal language model: per layer and head, with losses, advice and a page.
 
+    Statistics take seconds; losses take a pass over the text for each method and order, and for each layer by itself:
+    minutes for smollm2 with one --method, more with all. Stopped, the same command goes on where it was.
+
     Examples:
       softmax-rnn terms smollm2 --tokens 128 --statistics-only
       softmax-rnn terms smollm2 --text play.txt --output results/play
@@ -40,7 +43,7 @@ def terms(
     """
     from softmax_rnn.analysis.methods import METHODS
     from softmax_rnn.analysis.perplexity import read_text
-    from softmax_rnn.analysis.terms import check_arguments, terms_record
+    from softmax_rnn.analysis.terms import check_arguments, most_steps, terms_record
     from softmax_rnn.console import progress
     from softmax_rnn.files import write_json
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
@@ -52,7 +55,7 @@ def terms(
     content = read_text(text)
     ids = _token_ids(load_tokenizer(model), content, max(tokens, loss_tokens) + 1)
     loaded = load_pretrained(model)
-    with progress("terms", _steps(loaded, len(ids), context, wanted)) as advance:
+    with progress("terms", most_steps(loaded, len(ids[:tokens]), context, wanted)) as advance:
         value = terms_record(
             loaded,
             ids[:tokens],
@@ -87,12 +90,6 @@ def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
     if len(ids) < 2:
         raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
     return ids
-
-
-def _steps(model: Any, tokens: int, context: int, methods: list[str]) -> int:
-    """About how many items the progress will be told."""
-    layers = model.config.num_hidden_layers
-    return layers * -(-tokens // context) + 1 + 10 * len(methods) + (2 * layers if methods else 0)
 
 
 def _print(value: dict[str, Any]) -> None:

@@ -10,9 +10,9 @@ a mask function: without one transformers silently drops the padding mask.
 >>> model(torch.tensor([[1, 2, 3]])).logits.shape
 torch.Size([1, 3, 8])
 
-A number that the table does not list (``taylor_6``) is registered on request: ``register_attention("taylor_6")``.
+A number that the table does not list (``taylor_6``) is registered when it is asked for.
 Here decoding uses transformers' own cache of keys and values, also for scores that have a state of fixed size;
-`softmax_rnn.model.convert` exchanges the cache as well.
+`softmax_rnn.model.convert` swaps the cache as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, unknown_name
 
 PREFIX = "softmax_rnn:"
 
@@ -62,7 +62,7 @@ def register_attention(name: str | None = None) -> list[str]:
         if needed:
             raise InputError(
                 f"{name}: an attention function has no parameters and this variant needs {', '.join(needed)};"
-                " exchange the attention modules with softmax_rnn.model.convert.convert"
+                " swap the attention modules with softmax_rnn.model.convert.convert"
             )
     names = [name] if name is not None else [n for n in VARIANTS if not VARIANTS[n].tensors]
     for found in names:
@@ -229,4 +229,20 @@ def read_mask(allowed: Bool[Tensor, "B Tq T"], time: int) -> Tensor | None:
     )
 
 
+class _Registered(dict[str, Any]):
+    """transformers' table; a name of ours that is not in it is registered on request, or refused with the nearest."""
+
+    def __missing__(self, key: object) -> Any:
+        if not isinstance(key, str) or not key.startswith(PREFIX):
+            raise KeyError(key)
+        name = key.removeprefix(PREFIX)
+        if name not in VARIANTS:
+            # Not a KeyError: transformers would take that for "no such name" and look for a kernel on the hub.
+            raise InputError(f"attn_implementation: {unknown_name('variant', name, VARIANTS)}")
+        register_attention(name)
+        return self[key]
+
+
+for table in (AttentionInterface, AttentionMaskInterface):
+    table._global_mapping = _Registered(table._global_mapping)
 register_attention()
