@@ -4,6 +4,8 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import MODEL_VARIANTS, SpecCache
 
@@ -100,6 +102,25 @@ def test_prompt_lookup_where_tokens_can_be_taken_back():
     for variant in ("linear_elu", "gated_softmax_plusplus", "linear_mamba", "gated_softmax_cumgate"):
         with pytest.raises(ValueError, match="not supported with stateful models"):
             tiny_model(variant).generate(ids, prompt_lookup_num_tokens=3, **options)
+
+
+def test_a_smaller_model_may_guess_where_tokens_can_be_taken_back():
+    model, ids = tiny_model("softmax"), tokens(1, 4)
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    guessed = model.generate(ids, assistant_model=tiny_model("softmax", seed=1), **options)
+    assert torch.equal(guessed, model.generate(ids, **options))
+    with pytest.raises(InputError, match="crop: a state of fixed size holds sums over all positions"):
+        model.generate(ids, assistant_model=tiny_model("taylor_2"), **options)
+
+
+def test_a_polynomial_of_many_coefficients():
+    spec = AttentionSpec(score=Polynomial(coefficients=(1.0,) + (1e-3,) * 199))
+    model, ids = tiny_model(attention_spec=spec, initializer_range=0.02), tokens()
+    with torch.no_grad():
+        whole = model(ids, use_cache=False).logits
+        cache = SpecCache(model.config.specs)
+        pieces = [model(part, past_key_values=cache).logits for part in (ids[:, :5], ids[:, 5:])]
+    torch.testing.assert_close(torch.cat(pieces, 1), whole, atol=2e-5, rtol=2e-5)
 
 
 def test_other_caches_are_refused():

@@ -238,3 +238,17 @@ def test_bfloat16() -> None:
     model = llama("softmax_rnn:taylor_2").bfloat16()
     assert model(ids, attention_mask=mask).logits.dtype == torch.bfloat16
     assert model.generate(ids, attention_mask=mask, max_new_tokens=2, do_sample=False).shape == (3, 11)
+
+
+def test_names_are_found_when_they_are_asked_for():
+    config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2)
+    model = LlamaForCausalLM._from_config(config, attn_implementation="softmax_rnn:taylor_7").eval()
+    expected = model(torch.tensor([[1, 2, 3]])).logits
+    model.set_attn_implementation("sdpa")
+    assert torch.allclose(model(torch.tensor([[1, 2, 3]])).logits, expected, atol=1e-4)
+    with pytest.raises(InputError, match="attn_implementation: unknown variant 'sofmax'; did you mean 'softmax'"):
+        model.set_attn_implementation("softmax_rnn:sofmax")
+    with pytest.raises(InputError, match="this variant needs output_gate"):
+        model.set_attn_implementation("softmax_rnn:softmax_gate")
+    with pytest.raises(ValueError, match="is not supported"):
+        model.set_attn_implementation("spda")

@@ -20,14 +20,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from transformers.masking_utils import AttentionMaskInterface, causal_mask_function, sdpa_mask
-from transformers.modeling_utils import AttentionInterface
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterface, PreTrainedModel
 
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
@@ -229,20 +229,21 @@ def read_mask(allowed: Bool[Tensor, "B Tq T"], time: int) -> Tensor | None:
     )
 
 
-class _Registered(dict[str, Any]):
-    """transformers' table; a name of ours that is not in it is registered on request, or refused with the nearest."""
+def _find_names_of_ours() -> None:
+    """transformers checks a name against a fixed list; one of ours is registered first, or refused with the nearest."""
+    check = PreTrainedModel.get_correct_attn_implementation
 
-    def __missing__(self, key: object) -> Any:
-        if not isinstance(key, str) or not key.startswith(PREFIX):
-            raise KeyError(key)
-        name = key.removeprefix(PREFIX)
-        if name not in VARIANTS:
-            # Not a KeyError: transformers would take that for "no such name" and look for a kernel on the hub.
-            raise InputError(f"attn_implementation: {unknown_name('variant', name, VARIANTS)}")
-        register_attention(name)
-        return self[key]
+    @wraps(check)
+    def get_correct_attn_implementation(self: PreTrainedModel, name: str | None, *args: Any, **kwargs: Any) -> str:
+        if isinstance(name, str) and name.startswith(PREFIX) and name not in ALL_ATTENTION_FUNCTIONS:
+            variant = name.removeprefix(PREFIX)
+            if variant not in VARIANTS:
+                raise InputError(f"attn_implementation: {unknown_name('variant', variant, VARIANTS)}")
+            register_attention(variant)
+        return check(self, name, *args, **kwargs)
+
+    PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
 
 
-for table in (AttentionInterface, AttentionMaskInterface):
-    table._global_mapping = _Registered(table._global_mapping)
+_find_names_of_ours()
 register_attention()

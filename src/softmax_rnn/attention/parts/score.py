@@ -228,7 +228,7 @@ class Polynomial(Score):
     @property
     def is_taylor(self) -> bool:
         """Whether this is Σ_{n≤N} x^n/n!, the Taylor polynomial of exp."""
-        return self.coefficients == taylor_coefficients(self.degree)
+        return self.degree < 171 and self.coefficients == taylor_coefficients(self.degree)  # 171! is not a float
 
 
 def taylor_coefficients(order: int) -> tuple[float, ...]:
