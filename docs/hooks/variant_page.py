@@ -18,10 +18,10 @@ def variants_text() -> str:
     lines += [f"| {_link(name)} | {_cell(explain(VARIANTS[name]).formula)} |" for name in VARIANTS]
     lines += ["", "## Names with a number", "", "| Name | What |", "|---|---|"]
     lines += [f"| `{family.name}` | {family.note} |" for family in VARIANTS.families]
-    for source in dict.fromkeys(VARIANTS.row(name).source for name in VARIANTS):
+    for source in dict.fromkeys(VARIANTS.row(name).group for name in VARIANTS):
         lines += ["", f"## {source.capitalize()}"]
         for name in VARIANTS:
-            if VARIANTS.row(name).source == source:
+            if VARIANTS.row(name).group == source:
                 lines += _variant(name)
     return "\n".join(lines)
 

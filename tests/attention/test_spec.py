@@ -192,11 +192,6 @@ def test_polynomial_facts():
     assert taylor_coefficients(3) == (1.0, 1.0, 0.5, 1 / 6)
 
 
-def test_the_derivative_of_a_taylor_polynomial_is_the_one_below():
-    derivative = taylor_score(9).derivative
-    assert derivative.coefficients == pytest.approx(taylor_coefficients(8), rel=1e-15)
-
-
 def test_only_an_unclamped_polynomial_has_finite_features():
     assert AttentionSpec(score=taylor_score(2)).polynomial == taylor_score(2)
     assert AttentionSpec(score=Polynomial(coefficients=(0.0, 1.0), clamp=5.0)).polynomial is None

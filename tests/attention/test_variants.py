@@ -9,8 +9,9 @@ from oracle import ORACLE
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.parts import Cosine, EluPlusOne, Exp, Relu, RowSum, taylor_coefficients
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.variant_table import ADDED, NEIGHBOUR, REFERENCE, UNDOCUMENTED, Variant, VariantTable
-from softmax_rnn.attention.variants import VARIANTS, power, taylor
+from softmax_rnn.attention.table.taylor import power, taylor
+from softmax_rnn.attention.table.variant_table import ADDED, PAPER, TAYLOR, UNDOCUMENTED, Variant, VariantTable
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 
 # Name → formula as documented. E5 = exp(min(q·k/√d, 5)), E = exp(q·k/√d).
@@ -56,14 +57,14 @@ UNDOCUMENTED_NAMES = {
 
 def test_all_29_documented_names_and_the_four_others_are_there():
     assert len(DOCUMENTED) == 29
-    assert {name for name in NAMES if VARIANTS.row(name).source == REFERENCE} == set(DOCUMENTED)
-    assert {name for name in NAMES if VARIANTS.row(name).source == UNDOCUMENTED} == set(UNDOCUMENTED_NAMES)
+    assert {name for name in NAMES if VARIANTS.row(name).group == PAPER} == set(DOCUMENTED)
+    assert {name for name in NAMES if VARIANTS.row(name).group == UNDOCUMENTED} == set(UNDOCUMENTED_NAMES)
 
 
 @pytest.mark.parametrize("name", ["based", "sata_4", "power_attention_2", "forgetting_transformer", "two_mamba"])
 def test_neighbours_are_presets(name):
     row = VARIANTS.row(name)
-    assert row.source == NEIGHBOUR
+    assert row.group == TAYLOR
     assert row.note
     assert row.spec == VARIANTS[name]
 
@@ -151,7 +152,7 @@ UNDIVIDED = AttentionSpec(normaliser=None)
 def table():
     """A small table of its own: what is added here is known nowhere else."""
     families = tuple(family for family in VARIANTS.families if family.name == "taylor_{n}")
-    return VariantTable({"softmax": Variant(AttentionSpec(), REFERENCE)}, families)
+    return VariantTable({"softmax": Variant(AttentionSpec(), PAPER)}, families)
 
 
 def test_an_added_row_is_a_row_like_the_others(table):
@@ -169,7 +170,7 @@ def test_an_added_row_is_a_row_like_the_others(table):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("softmax", r"which stands in the table \(reference\)"),
+        ("softmax", r"which stands in the table \(paper\)"),
         ("taylor_2", r"belongs to the family taylor_\{n\}"),  # listed
         ("taylor_7", r"belongs to the family taylor_\{n\}"),  # not listed
         ("taylor_999", r"belongs to the family taylor_\{n\}"),  # an order that no spec can have
@@ -212,3 +213,11 @@ def test_softmax_is_the_default_spec():
     assert VARIANTS["softmax"].score == Exp()
     assert VARIANTS["softmax"].normaliser == RowSum()
     assert len(VARIANTS) == len(set(VARIANTS)) >= len(NAMES)
+
+
+def test_every_name_has_a_readable_short_name():
+    shown = [VARIANTS.short(name) for name in NAMES]
+    assert len(set(shown)) == len(shown)
+    assert max(map(len, shown)) <= 24
+    for name, short in zip(NAMES, shown, strict=True):
+        assert short in VARIANTS and VARIANTS[short] == VARIANTS[name]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.variant_table import ADDED
+from softmax_rnn.attention.table.variant_table import ADDED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in, unknown_name
 from softmax_rnn.validation import read_json
@@ -54,7 +54,7 @@ def spec_of(values: Any) -> AttentionSpec:
 def definition(name: str) -> dict[str, Any] | None:
     """The parts of a name that was added to the table, for a process that does not know it; None for any other."""
     row = VARIANTS.row(name) if name in VARIANTS else None
-    return row.spec.to_dict() if row is not None and row.source == ADDED else None
+    return row.spec.to_dict() if row is not None and row.group == ADDED else None
 
 
 def variant_from(text: str) -> str:

@@ -148,15 +148,7 @@ class AttentionSpec:
     @classmethod
     def from_json(cls, text: str) -> AttentionSpec:
         """The spec from JSON text."""
-        if not isinstance(text, str):
-            raise InputError(f"spec: expected JSON text, got {type(text).__name__}")
         return cls.from_dict(parse_json(text, "spec"))
-
-
-def check_spec(spec: AttentionSpec) -> None:
-    """A spec, and not the name of one."""
-    if not isinstance(spec, AttentionSpec):
-        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
 
 
 def _words(name: str) -> str:

@@ -16,7 +16,8 @@ from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.variants import VARIANTS, taylor
+from softmax_rnn.attention.table.taylor import taylor
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import Tensors, random_inputs
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5}

@@ -39,6 +39,8 @@ def variants(
                 "parameters": list(row.spec.tensors),
                 "state_numbers": state_numbers(row.spec, head_dim, head_dim),
                 "same_as": [other for other in same_names(row.spec) if other != name],
+                "group": row.group,
+                "short": row.short,
                 "source": row.source,
                 "note": row.note,
                 "spec": row.spec.to_dict(),

@@ -35,16 +35,10 @@ class BlockVariant:
 
 _ROWS: Mapping[str, BlockVariant] = MappingProxyType(
     {
-        "gated_softmax_decay": BlockVariant("gated_softmax_decay", {"use_rope": False}, "without RoPE"),
         "gated_softmax_plusplus": BlockVariant(
             "gated_softmax",
             {"conv_width": 4, "conv_activation": "silu"},
             "gated_softmax on a convolution (width 4, SiLU) of q, k and v",
-        ),
-        "two_mamba": BlockVariant(
-            "two_mamba",
-            {"use_rope": False, "conv_width": 2, "conv_bias": True},
-            "2Mamba (2026): a convolution of width 2, without RoPE; its values are not scaled by a time step here",
         ),
         "linear_mamba": BlockVariant("softmax", {"mixer": Mixer.MAMBA2.value}, "a Mamba-2 mixer in place of attention"),
     }
@@ -58,7 +52,8 @@ class BlockTable(Mapping[str, BlockVariant]):
         if name in _ROWS:
             return _ROWS[name]
         if name in VARIANTS:
-            return BlockVariant(name)
+            row = VARIANTS.row(name)
+            return BlockVariant(name, row.block, row.note)
         raise unknown_name("variant", name, [*self, *(family.name for family in VARIANTS.families)])
 
     def __contains__(self, name: object) -> bool:

@@ -1,0 +1,1 @@
+"""The rows of the one table of names: a file for each group."""
