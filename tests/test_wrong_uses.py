@@ -104,7 +104,7 @@ USES = [
     # options that exclude each other
     use(f"{TRAIN} --context 99", "context: a task's rows have its own length, 16; leave context out"),
     use(f"{TRAIN} --set accumulate=3", "batch_size: expected a multiple of processes × accumulate = 1 × 3, got 8"),
-    use(f"{TRAIN} --set fsdp=true", "fsdp: expected 2 or more processes; start with torchrun"),
+    use(f"{TRAIN} --set fsdp=true", "fsdp: expected 2 or more processes; add --processes N"),
     use(f"{TRAIN} --set decay_steps=1", "decay_steps: expected more than warmup_steps = 2, got 1"),
     use("compare runs/done softmax", "expected two runs or two variants, got the run runs/done and 'softmax'"),
     # data

@@ -14,9 +14,9 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -29,6 +29,7 @@ from softmax_rnn.files import finite
 from softmax_rnn.model.convert import convert
 from softmax_rnn.model.layer_specs import as_spec
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+from softmax_rnn.train.evaluation import evaluate
 from softmax_rnn.validation import read_whole
 
 L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
@@ -68,13 +69,16 @@ def perplexity(model: PreTrainedModel, token_ids: Tensor | Sequence[int], contex
 
 def mean_loss(logits: Callable[[int, Tensor], Tensor], ids: Tensor, context: int) -> Perplexity:
     """The loss of what gives logits for a window: its first position in the text, and its tokens."""
-    total, tokens = 0.0, 0
-    for start in range(0, len(ids) - 1, context):
-        window = ids[start : start + context + 1]
-        total += float(F.cross_entropy(logits(start, window[:-1]).double(), window[1:], reduction="sum"))
-        tokens += len(window) - 1
-    loss = total / tokens
-    return Perplexity(loss, math.exp(loss) if loss < 700 else math.inf, tokens)
+    starts = range(0, len(ids) - 1, context)
+    windows = [ids[start : start + context + 1].cpu().numpy() for start in starts]
+    rows = [{"input_ids": window[:-1], "targets": window[1:]} for window in windows]
+    coming = iter(starts)
+
+    def network(input_ids: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=logits(next(coming), input_ids[0])[None].double())
+
+    measured = evaluate(network, rows, batch_size=1, device=ids.device)
+    return Perplexity(measured.loss, measured.perplexity, measured.tokens)
 
 
 @dataclass(frozen=True)

@@ -75,9 +75,10 @@ def evaluate(
     share: Share | None = None,
     device: torch.device | str = "cpu",
 ) -> Evaluation:
-    """The network (input tensors → an object with ``logits``) on all rows; all processes get the same answer.
+    """The network (input tensors → an object with ``logits``) on all rows.
 
-    Rows have one length. With a ``batch_size`` of 1, later rows may be shorter than the first.
+    With a ``share`` each process computes its part, and all get the same answer. Rows have one length; with a
+    ``batch_size`` of 1, later rows may be shorter than the first.
     """
     length = len(rows[0]["targets"])
     # Per position: losses, counted targets, right guesses.
@@ -91,7 +92,9 @@ def evaluate(
             sums[:, : part.shape[1]] += part
     if isinstance(network, nn.Module):
         network.train(training)
-    return _evaluation(together_sum(sums.to(device) if str(device) != "cpu" else sums).cpu())
+    if share is not None:
+        sums = together_sum(sums.to(device)).cpu()
+    return _evaluation(sums)
 
 
 def _sums(network: Callable[..., Any], batch: dict[str, Tensor]) -> Tensor:
