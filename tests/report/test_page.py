@@ -247,7 +247,7 @@ def test_a_page_is_whole_or_absent(tmp_path):
     before = path.read_bytes()
 
     class Broken:
-        def to_dict(self):
+        def to_dict(self, **options):
             raise RuntimeError("no chart")
 
     with pytest.raises(RuntimeError, match="no chart"):

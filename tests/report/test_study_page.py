@@ -11,7 +11,7 @@ from softmax_rnn.files import finite
 from softmax_rnn.report.elements import CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
 from softmax_rnn.report.page import page_html
 from softmax_rnn.report.study_losses import ONE_SEED, near_gaps
-from softmax_rnn.report.study_page import study_page, write_report
+from softmax_rnn.report.study_page import study_page, write_files, write_report
 from softmax_rnn.report.tables import shown_rows
 
 from .pages import HOSTILE
@@ -247,7 +247,9 @@ def test_the_report_is_a_page_with_figures_and_tables(tmp_path):
     runs = language({"softmax": 1.8, L2_NORM: 1.79}, seeds=2, panels=["kjv"])
     for run in runs:
         run["by_position"] = []
-    path = write_report(results(runs), tmp_path)
+    page = study_page(results(runs))
+    path = write_report(page, tmp_path)
+    write_files(page, tmp_path)
     assert path == tmp_path / "report.html"
     charts = {"gaps", "curve-test-kjv", "curve-train-kjv", "speeds"}
     figures = {one.name for one in (tmp_path / "figures").iterdir()}

@@ -1,13 +1,16 @@
 """The difference of two runs and of two specs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli.report import compare as command
 from softmax_rnn.errors import InputError
+from softmax_rnn.files import write_json
 from softmax_rnn.study.compare import compare
+from softmax_rnn.study.folders import results_of
 
 
 def test_two_runs(trained):
@@ -69,3 +72,34 @@ def test_the_command_as_json(trained, capsys):
     command(str(trained / "softmax"), str(trained / "elu"), as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed == compare(str(trained / "softmax"), str(trained / "elu"))
+
+
+def test_two_studies(trained, tmp_path, capsys):
+    for name, runs in (("a", ["softmax", "elu"]), ("b", ["softmax"])):
+        write_json(tmp_path / name / "results.json", results_of([trained / run for run in runs]))
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    losses = {name: pair for name, pair in found["metrics"].items() if name.startswith("linear_elu")}
+    assert found["kind"] == "studies" and len(losses) == 1
+    assert next(iter(losses.values()))[1] is None
+    command(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert "linear_elu" in capsys.readouterr().out
+    with pytest.raises(InputError, match="expected two of a kind"):
+        compare(str(tmp_path / "a"), str(trained / "softmax"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("7", "line 1: expected measurements by name, got '7'"),
+        ('{"loss": 1.0}', "line 1: step is missing"),
+        ('{"step": 1, "loss": "low"}', "line 1: loss: expected a number, got 'low'"),
+        ('{"step": 1, "test_loss": 2.0}', "line 1: test_accuracy is missing"),
+    ],
+)
+@pytest.mark.parametrize("use", [lambda path: compare(path, path), lambda path: results_of([Path(path)])])
+def test_odd_metrics_are_one_line(runs, line, said, use):
+    path = runs / "half" / "metrics.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError) as caught:
+        use(str(runs / "half"))
+    assert str(caught.value) == f"runs: {path}: {said}"

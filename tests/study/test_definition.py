@@ -4,8 +4,9 @@ import pytest
 import yaml
 from tests.study.tiny import VALUES
 
+from softmax_rnn.__main__ import main
 from softmax_rnn.errors import InputError
-from softmax_rnn.study.definition import STUDIES, load_study, merged
+from softmax_rnn.study.definition import STUDIES, Equal, load_study, merged
 from softmax_rnn.study.runs import planned_runs
 
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -46,6 +47,24 @@ def test_the_sections_of_the_paper():
     assert sources == ["HuggingFaceFW/fineweb", "EleutherAI/the_pile_deduplicated", "cerebras/SlimPajama-627B"]
 
 
+def test_one_claim_has_one_margin_in_all_studies():
+    margins: dict[tuple[object, ...], set[float]] = {}
+    for name in NAMES:
+        for claim in load_study(name)[1].claims:
+            if isinstance(claim.rule, Equal):
+                margins.setdefault((claim.rule.what, claim.rule.to, claim.metric), set()).add(claim.rule.within)
+    assert {key: found for key, found in margins.items() if len(found) > 1} == {}
+
+
+def test_a_new_study_names_its_file_in_its_command_only(tmp_path: Path):
+    path = tmp_path / "my study.yaml"
+    assert main(["study", "new", str(path)]) == 0
+    text = path.read_text()
+    assert f"# Command: softmax-rnn study '{path}'" in text
+    assert text.count(str(path)) == 1 and "NAME" not in text
+    load_study(str(path))
+
+
 def test_varied_settings_reach_inside():
     assert merged({"data": "mqar"}, {"data.pairs": 8, "model.hidden_size": 32}) == {
         "data": {"source": "mqar", "pairs": 8},
@@ -62,6 +81,10 @@ def test_varied_settings_reach_inside():
          "unknown grid of a claim 'recal'; did you mean 'recall'?"),
         ({"claims": [{"says": "x", "grid": "recall", "rule": {"kind": "falls", "along": ["softmax", "linear_el"]}}]},
          "unknown variant of a claim 'linear_el'; did you mean 'linear_elu'?"),
+        ({"claims": [{"says": "x", "grid": "recall", "rule": {"kind": "falls", "along": ["softmax", "softmax"]}}]},
+         "claims: 'x' compares softmax with itself; expected different variants"),
+        ({"scales": {"cpu": {"minutes": 1, "grids": {"": {"vary": {"seed": [0]}}}}}, "claims": []},
+         "grids: expected a name for each grid, got ''"),
     ],
 )  # fmt: skip
 def test_faults_of_a_file_are_one_line(tmp_path: Path, change: dict[str, object], said: str):

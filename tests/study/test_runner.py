@@ -7,16 +7,24 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.study.tiny import SETTINGS, VALUES, tiny_study
+from tests.study.tiny import SETTINGS, TASK, VALUES, tiny_study
 
 from softmax_rnn.__main__ import main
+from softmax_rnn.attention.nonpositive import NonPositiveWarning
+from softmax_rnn.experiment import network
+from softmax_rnn.study import entries
 from softmax_rnn.study.execution import StudyRun
+from softmax_rnn.study.folders import results_of
+from softmax_rnn.study.live import StudyTable
 from softmax_rnn.study.runner import Event, LocalRunner, unfinished
 from softmax_rnn.study.shared_runs import finished_in_other_studies
+from softmax_rnn.study.worker import NonPositive
+from softmax_rnn.train.folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +122,15 @@ def test_a_changed_setting_is_another_run(finished: tuple[StudyRun, list[Event]]
 
 
 def test_a_failing_run_does_not_stop_the_others(tmp_path: Path):
-    vary = {"variant": ["softmax"], "data": ["no/such/folder.txt", SETTINGS["data"]]}
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text('{"text": ')
+    vary = {"variant": ["softmax"], "data": [str(broken), SETTINGS["data"]]}
     grids = {"mixed": {"settings": {key: SETTINGS[key] for key in SETTINGS if key != "data"}, "vary": vary}}
     study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
     whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
     results = whole.carry_out(LocalRunner(1))
     assert [entry["state"] for entry in results["runs"]] == ["failed", "finished"]
-    assert "no/such/folder.txt" in results["runs"][0]["error"]
+    assert "cannot be read" in results["runs"][0]["error"]
     assert unfinished(whole.runs) == [whole.runs[0]]
 
 
@@ -128,12 +138,90 @@ def test_a_failed_run_is_told_and_is_the_exit_code_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    grids = {"one": {"settings": SETTINGS | {"data": "no/such/folder.txt"}, "vary": {"variant": ["softmax"]}}}
+    Path("broken.jsonl").write_text('{"text": ')
+    grids = {"one": {"settings": SETTINGS | {"data": "broken.jsonl"}, "vary": {"variant": ["softmax"]}}}
     tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
     assert main(["study", "tiny.yaml", "--jobs", "1", "--output", "out", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["runs"][0]["state"] == "failed"
-    assert "failed: out/runs/one-softmax" in said.err and "no/such/folder.txt" in said.err
+    assert "failed: out/runs/one-softmax" in said.err and "cannot be read" in said.err
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("no/such/folder.txt", "grids.one: source: no file or folder 'no/such/folder.txt'"),
+        ("shakespear", "grids.one: unknown source 'shakespear'; did you mean 'shakespeare'?"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--dry-run", "--json"])
+def test_data_that_is_not_there_is_told_before_the_first_run(
+    source: str, said: str, option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    vary = {"variant": ["softmax"], "data": [TASK, source]}
+    settings = {key: SETTINGS[key] for key in SETTINGS if key != "data"}
+    tiny_study(
+        tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": {"settings": settings, "vary": vary}}}}, claims=[]
+    )
+    assert main(["study", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "out"), option]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_very_many_runs_are_refused_before_they_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    vary = {"variant": ["softmax", "linear_elu"], "seed": list(range(60_000))}
+    tiny_study(
+        tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": {"settings": SETTINGS, "vary": vary}}}}, claims=[]
+    )
+    assert main(["study", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "out"), "--dry-run"]) == 2
+    assert "120,000 runs are more than 2,000; --max-runs 120000 allows as many" in capsys.readouterr().err
+
+
+def test_each_run_is_read_once_and_each_shape_of_model_described_once(
+    finished: tuple[StudyRun, list[Event]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole, _ = finished
+    again = StudyRun(whole.name, whole.study, "cpu", whole.output, "x")
+    reads: list[Path] = []
+    metrics = RunFolder.metrics
+    monkeypatch.setattr(RunFolder, "metrics", lambda folder: reads.append(folder.path) or metrics(folder))
+    entries._state_bytes.cache_clear()
+    for _ in range(5):
+        again.results()
+    assert sorted(reads) == sorted(run.folder for run in whole.runs)
+    assert entries._state_bytes.cache_info().misses == 2  # variants, not runs
+    again._entries.changed(whole.runs[0].folder)
+    again.results()
+    assert reads.count(whole.runs[0].folder) == 2 and len(reads) == len(whole.runs) + 1
+
+
+def test_a_finished_study_is_reported_from_its_results_alone(
+    finished: tuple[StudyRun, list[Event]], monkeypatch: pytest.MonkeyPatch
+):
+    whole, _ = finished
+    before = json.loads((whole.output / "results.json").read_text())
+    monkeypatch.setattr(RunFolder, "metrics", lambda folder: pytest.fail(f"{folder.path} was read"))
+    monkeypatch.setattr(network, "model_config", lambda *_: pytest.fail("a model was built"))
+    shown = results_of([whole.output])
+    assert [run["result"] for run in shown["runs"]] == [run["result"] for run in before["runs"]]
+    assert shown["claims"] == before["claims"]
+
+
+def test_the_time_left_is_divided_among_the_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    whole = StudyRun(*tiny_study(tmp_path), "cpu", tmp_path / "out", "x")
+    for jobs, said in ((1, "about 5 min left"), (2, "about 3 min left")):
+        table = StudyTable("tiny", whole.runs, whole.runs, lambda jobs=jobs: jobs)
+        table.watch(Event(whole.runs[0], "finished", seconds=100.0))
+        assert said in capsys.readouterr().err
+
+
+def test_rows_that_are_not_averages_are_counted_once_per_run(capfd: pytest.CaptureFixture[str]):
+    with NonPositive() as counted:
+        for sums in (2, 3):
+            warnings.warn(NonPositiveWarning("text", sums, 1), stacklevel=1)
+    assert counted.summary() == "5 row sums not positive, 2 rows with weights below 0, in 2 calls of attention"
+    assert capfd.readouterr().err == ""
+    assert NonPositive().summary() is None
 
 
 def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
@@ -182,5 +270,6 @@ def test_a_study_that_is_stopped_leaves_checkpoints_and_no_process(sent: signal.
     _, said = process.communicate(timeout=60)
     assert process.returncode == code, said
     # A runner that can still speak waits for its worker's last word; one that is killed cannot.
-    assert (said.count("stopped") == 1) == (sent != signal.SIGKILL), said
+    assert (said.count("softmax stopped") == 1) == (sent != signal.SIGKILL), said
+    assert ("the same command continues: softmax-rnn study s.yaml --output out" in said) == (sent != signal.SIGKILL)
     assert len(list((tmp_path / "out" / "runs").glob("*/checkpoints/step-*"))) == 1

@@ -1,4 +1,4 @@
-"""Commands about what runs have found: report, compare, watch."""
+"""Commands about what runs have measured: report, compare, watch."""
 
 from __future__ import annotations
 
@@ -11,43 +11,74 @@ from softmax_rnn.cli.app import AsJson, print_json
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUNS", help="Folders of runs or of studies.")],
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUNS", help="Folders of runs or studies, one saved result, or a folder of saved ones."),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option(help="Where to write; the study's own folder, or runs/report when left out.", show_default=False),
+        typer.Option(help="Where to write; the study's folder, or runs/report when left out.", show_default=False),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(help="Also save the results as one small JSON file (500 kB at most).", show_default=False),
+    ] = None,
+    figures: Annotated[bool, typer.Option(help="Also write every chart as SVG, PNG and PDF.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Make the report from run folders, finished or not: report.html, results.json, figures, tables.
+    """Make the report from run folders, finished or not: report.html, results.json, tables, figures.
+
+    Verdicts are decided anew by the rules of the study's file.
 
     Examples:
       softmax-rnn report runs/quick
       softmax-rnn report runs/softmax runs/elu --output runs/both
+      softmax-rnn report runs/quick --save benchmarks/quick.json
     """
     from softmax_rnn.files import folder_with, write_json
-    from softmax_rnn.report.study_page import write_report
+    from softmax_rnn.report.study_page import study_page, write_files, write_report
     from softmax_rnn.study.folders import RESULTS, results_of
+    from softmax_rnn.study.result_file import save_results
     from softmax_rnn.validation import check_output
 
-    results = results_of(folders)
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()
     target = output or (folders[0] if study else Path("runs/report"))
     ours = folder_with(RESULTS, "study", "machine", writes=("report.html", "figures", "tables"))
     check_output(target, folder=True, ours=ours)
-    write_json(target / RESULTS, results)
-    page = write_report(results, target)
+    if save is not None:
+        check_save(save)
+    results = results_of(folders)
+    write_json(target / RESULTS, results, indent=None)
+    page = study_page(results)
+    path = write_report(page, target)
+    if save is not None:
+        save_results(results, save)
     if as_json:
         print_json(results)
     else:
-        print(f"report: {page}")
+        print(f"report: {path}", flush=True)
+    write_files(page, target, figures=figures)
+
+
+def check_save(path: Path) -> None:
+    """Refuse a place for results that is not a JSON file, or that holds something that no study has written."""
+    from softmax_rnn.errors import InputError
+    from softmax_rnn.study.result_file import is_results
+    from softmax_rnn.validation import check_output
+
+    if path.suffix != ".json":
+        raise InputError(f"save: expected a file that ends in .json, got {path}")
+    check_output(path, folder=False, what="save")
+    if path.exists() and not is_results(path):
+        raise InputError(f"save: {path} exists and is not a study's results; choose another name")
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="The folder of a run, or a variant.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="The folder of a run or of a study, or a variant.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the difference of two runs (settings, losses, speed) or of two variants (formulas, parts).
+    """Print the difference of two runs (settings, losses, speed), two studies (claims) or two variants (formulas).
 
     Examples:
       softmax-rnn compare softmax gated_softmax_no_gate_L2norm_nodivS_noclamp
@@ -55,13 +86,13 @@ def compare(
     """
     from softmax_rnn.study.compare import compare as compare_two
 
-    found = compare_two(a, b)
+    result = compare_two(a, b)
     if as_json:
-        print_json(found)
+        print_json(result)
         return
     from softmax_rnn.report.comparison import print_comparison
 
-    print_comparison(found)
+    print_comparison(result)
 
 
 def watch(

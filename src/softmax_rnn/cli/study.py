@@ -28,12 +28,15 @@ def study(
     ],
     new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
-    scale: Annotated[str, typer.Option(help="cpu, or paper: the paper's models and data.")] = "cpu",
+    scale: Annotated[
+        str, typer.Option(help="cpu; overnight: more seeds and steps; paper: the paper's models and data.")
+    ] = "cpu",
     jobs: Annotated[
         int | None,
         typer.Option(help="Runs side by side, the cores divided among them; all cores, up to 4, when left out.", min=1),
     ] = None,
     runner: Annotated[str, typer.Option(help="local, or ray: a Ray cluster (the extra ray).")] = "local",
+    max_runs: Annotated[int, typer.Option(help="Refuse a study of more runs than this.", min=1)] = 2000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -51,17 +54,20 @@ def study(
         raise InputError(f"study: expected one study, got {name!r} and {str(new_file)!r}; run them one by one")
     if runner not in RUNNERS:
         raise unknown_name("runner", runner, RUNNERS)
+    from softmax_rnn.study.checks import check_count
     from softmax_rnn.study.definition import load_study
     from softmax_rnn.validation import check_output
 
     short, loaded = load_study(name)
-    loaded.scale(scale)  # an unknown one is told before anything heavy is imported
+    check_count(loaded, scale, max_runs)  # before anything heavy is imported
     folder = output or Path("runs") / short
     check_output(folder, folder=True)
     from softmax_rnn.report.terminal import print_study
+    from softmax_rnn.study.checks import check_data
     from softmax_rnn.study.execution import StudyRun
 
     whole = StudyRun(short, loaded, scale, folder, _command(name, scale, output))
+    check_data(whole.left)
     if as_json and dry_run:
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
         return
@@ -74,18 +80,24 @@ def study(
 
 
 def _carry_out(whole: StudyRun, runner: Runner, as_json: bool) -> None:
-    from softmax_rnn.report.study_page import write_report
+    from softmax_rnn.report.study_page import study_page, write_files, write_report
     from softmax_rnn.report.terminal import print_claims
     from softmax_rnn.study.live import StudyTable
 
-    with StudyTable(whole.name, whole.runs, whole.left) as table:
-        results = whole.carry_out(runner, table.watch)
-    page = write_report(results, whole.output)
+    try:
+        with StudyTable(whole.name, whole.runs, whole.left, lambda: runner.jobs) as table:
+            results = whole.carry_out(runner, table.watch)
+    except KeyboardInterrupt:
+        typer.echo(f"stopped; the same command continues: {whole.command}", err=True)
+        raise
+    page = study_page(results)
+    path = write_report(page, whole.output)
     if as_json:
         print_json(results)
     else:
         print_claims(results["claims"])
-        print(f"report: {page}")
+        print(f"report: {path}", flush=True)
+    write_files(page, whole.output)
     for run, error in whole.errors.items():
         typer.echo(f"failed: {run}: {error}", err=True)
     if whole.errors:
@@ -119,6 +131,10 @@ def _new(path: Path) -> None:
     if path.exists():
         raise InputError(f"study new: {path} exists already; choose another name")
     check_output(path, folder=False, what="study new")
-    text = (STUDIES / "template" / "template.yaml").read_text(encoding="utf-8").replace("NAME", str(path))
+    text = (
+        (STUDIES / "template" / "template.yaml")
+        .read_text(encoding="utf-8")
+        .replace("study NAME", f"study {shlex.quote(str(path))}", 1)
+    )
     write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     print(f"{path} is a small study that runs as it is: softmax-rnn study {shlex.quote(str(path))}")

@@ -1,4 +1,4 @@
-"""The difference of two runs or specs in the terminal."""
+"""The difference of two runs, studies or variants in the terminal."""
 
 from __future__ import annotations
 
@@ -8,31 +8,35 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from softmax_rnn.console import OUT
 from softmax_rnn.report.cells import NOTHING
-from softmax_rnn.report.terminal import OUT
 
 
-def print_comparison(found: Mapping[str, Any]) -> None:
-    """What `softmax_rnn.study.compare.compare` has found."""
-    (_print_runs if found["kind"] == "runs" else _print_specs)(found)
+def print_comparison(result: Mapping[str, Any]) -> None:
+    """The result of `softmax_rnn.study.compare.compare`."""
+    (_print_specs if result["kind"] == "specs" else _print_runs)(result)
 
 
-def _print_runs(found: Mapping[str, Any]) -> None:
-    for sign, name, finished in zip("AB", found["names"], found["finished"], strict=True):
+def _print_runs(result: Mapping[str, Any]) -> None:
+    for sign, name, finished in zip("AB", result["names"], result["finished"], strict=True):
         OUT.print(f"{sign}: {name}{'' if finished else ' (not finished)'}", markup=False, highlight=False)
-    _print_table("Settings that differ", found["settings"], "the settings are the same")
-    _print_table("Measured", found["metrics"], "nothing has been measured", difference=True)
-    if found["specs"]:
-        _print_specs(found["specs"])
+    _print_table("Settings that differ", result["settings"], "the settings are the same")
+    if result.get("claims"):
+        _print_table("Claims", result["claims"], "")
+    names = {name: name.replace("_", " ") if result["kind"] == "runs" else name for name in result["metrics"]}
+    measured = {names[name]: pair for name, pair in result["metrics"].items()}
+    _print_table("Measured", measured, "nothing has been measured", difference=True)
+    if result.get("specs"):
+        _print_specs(result["specs"])
 
 
-def _print_specs(found: Mapping[str, Any]) -> None:
-    for sign, name, formula in zip("AB", found["names"], found["formulas"], strict=True):
+def _print_specs(result: Mapping[str, Any]) -> None:
+    for sign, name, formula in zip("AB", result["names"], result["formulas"], strict=True):
         OUT.print(f"{sign}: {name}: {formula}", markup=False, highlight=False)
-    _print_table("Parts that differ", found["parts"], "the parts are the same")
-    if found["block"]:
-        _print_table("The block around it", found["block"], "")
-    OUT.print("The same function." if found["same_function"] else "Different functions.")
+    _print_table("Parts that differ", result["parts"], "the parts are the same")
+    if result["block"]:
+        _print_table("The block around it", result["block"], "")
+    OUT.print("The same function." if result["same_function"] else "Different functions.")
 
 
 def _print_table(title: str, rows: Mapping[str, Sequence[Any]], nothing: str, *, difference: bool = False) -> None:
@@ -43,7 +47,7 @@ def _print_table(title: str, rows: Mapping[str, Sequence[Any]], nothing: str, *,
     for heading in ("", "A", "B", *(["B − A", "B / A"] if difference else [])):
         table.add_column(heading, overflow="fold", justify="right" if difference and heading else "left")
     for name, (a, b) in rows.items():
-        cells = [name.replace("_", " ") if difference else name, _text(a), _text(b)]
+        cells = [name, _text(a), _text(b)]
         table.add_row(*map(escape, [*cells, *(_differences(a, b) if difference else [])]))
     OUT.print(table)
 

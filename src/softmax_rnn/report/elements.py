@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.report.cells import Column, Value
@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 # An id is an anchor, and the name of a file.
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,79}")
 
+
+class Look(NamedTuple):
+    """How a state is shown: a verdict is told by a symbol and a word; the colour only repeats them."""
+
+    symbol: str
+    colour: str
+
+
 State = Literal["reproduced", "not reproduced", "undecided"]
-# A verdict is told by a symbol and a word; the colour only repeats them.
-SYMBOLS: dict[State, str] = {"reproduced": "✓", "not reproduced": "✗", "undecided": "?"}
+STATES: dict[State, Look] = {
+    "reproduced": Look("✓", "green"),
+    "not reproduced": Look("✗", "bold red"),
+    "undecided": Look("?", "yellow"),
+}
 TONES = ("note", "warning")
 
 
@@ -72,21 +83,22 @@ class CommandBlock:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a claim: the state, the numbers it rests on, and the rule that was fixed beforehand."""
+    """What became of a claim: the state, the numbers it rests on, the rule that was fixed beforehand, its margin."""
 
     claim: str
     state: State
     evidence: str
     rule: str
+    margin: str = ""
 
     def __post_init__(self) -> None:
-        if self.state not in SYMBOLS:
-            raise unknown_name("state of a verdict", self.state, SYMBOLS)
+        if self.state not in STATES:
+            raise unknown_name("state of a verdict", self.state, STATES)
 
     @property
     def symbol(self) -> str:
         """The sign that stands for the state."""
-        return SYMBOLS[self.state]
+        return STATES[self.state].symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +109,8 @@ class Verdicts:
 
     def counts(self) -> list[tuple[State, int]]:
         """How often each state occurs, in the order of the states; states that do not occur are left out."""
-        found = [verdict.state for verdict in self.verdicts]
-        return [(state, found.count(state)) for state in SYMBOLS if state in found]
+        states = [verdict.state for verdict in self.verdicts]
+        return [(state, states.count(state)) for state in STATES if state in states]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's own scripts by
 their hash and forbids every other script and every request, whatever a name in the data may say.
 
->>> from softmax_rnn.report.elements import Page, Prose, Section
+>>> from softmax_rnn.report.elements import Page
+from softmax_rnn.report.theme import schema_version, Prose, Section
 >>> html = page_html(Page("Demo", "A page", [Section("first", "First <b>", [Prose("1 < 2")])]))
 >>> "<p>1 &lt; 2</p>" in html, "First &lt;b&gt;" in html
 (True, True)
@@ -12,6 +13,7 @@ their hash and forbids every other script and every request, whatever a name in 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -20,8 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softmax_rnn.files import finite, write_whole
+from softmax_rnn.machine import cache_folder
 from softmax_rnn.report import cells, elements, tables, theme
 from softmax_rnn.report.elements import Page
+from softmax_rnn.report.theme import schema_version
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -60,7 +64,7 @@ def page_html(page: Page) -> str:
         library=library,
         policy=_policy([script, library] if charts else [script]),
         config=theme.vega_config(theme.on_page),
-        specs={block.id: finite(block.chart.to_dict()) for block in charts},
+        specs={block.id: finite(block.chart.to_dict(validate=False)) for block in charts},
     )
 
 
@@ -100,13 +104,23 @@ def _source(environment: Environment, name: str) -> str:
 
 @cache
 def _chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts."""
+    """Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts.
+
+    Putting it together takes seconds, so it is kept on disk under the hash of its content, which is checked.
+    """
     import altair as alt
     import vl_convert
 
-    version = re.match(r"v(\d+\.\d+)", alt.SCHEMA_VERSION)
-    assert version is not None
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", version[1])
+    known = f"charts-{alt.SCHEMA_VERSION}-{vl_convert.__version__}"
+    for path in cache_folder().glob(f"{known}-*.js"):
+        script = path.read_bytes()
+        if path.stem == f"{known}-{hashlib.sha256(script).hexdigest()}":
+            return script.decode()
+    made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", schema_version())
+    name = f"{known}-{hashlib.sha256(made.encode()).hexdigest()}.js"
+    with contextlib.suppress(OSError):  # a page needs no cache
+        write_whole(cache_folder() / name, lambda temporary: temporary.write_bytes(made.encode()))
+    return made
 
 
 def _policy(scripts: Sequence[str]) -> str:

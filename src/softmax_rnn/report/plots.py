@@ -11,6 +11,8 @@ A number that an axis cannot show (not finite, or not positive on a logarithmic 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import altair as alt
@@ -194,6 +196,15 @@ def _ends(one: Axis, low: str | None, high: str | None) -> dict[str, Axis]:
     if (low is None) != (high is None):
         raise InputError(f"low and high of a chart: expected both or neither, got {low!r} and {high!r}")
     return {} if low is None or high is None else {"low": replace(one, column=low), "high": replace(one, column=high)}
+
+
+@contextmanager
+def unchecked_charts() -> Iterator[None]:
+    """Inside, charts are made without checking every part of them against the schema, which the tests do."""
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):
+        yield
 
 
 def balanced(count: int, most: int) -> int:

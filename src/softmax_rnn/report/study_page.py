@@ -14,6 +14,7 @@ from pathlib import Path
 
 from softmax_rnn.report.elements import Block, Note, Page, Prose, Section, Verdict, Verdicts
 from softmax_rnn.report.page import save_figures, write_page
+from softmax_rnn.report.plots import unchecked_charts
 from softmax_rnn.report.study_costs import costs_section
 from softmax_rnn.report.study_losses import ONE_SEED, curves_section, losses_section, positions_section
 from softmax_rnn.report.study_orders import orders_section
@@ -27,6 +28,11 @@ from softmax_rnn.report.tables import write_tables
 
 def study_page(results: Results) -> Page:
     """The page of a study, or of runs put side by side."""
+    with unchecked_charts():
+        return _page(results)
+
+
+def _page(results: Results) -> Page:
     study = results["study"]
     sections = [
         verdicts_section(results),
@@ -86,12 +92,17 @@ def verdicts_section(results: Results) -> Section | None:
 
 def _verdict(claim: Results) -> Verdict:
     paper = f" In the paper: {sentence(claim['paper'])}" if claim.get("paper") else ""
-    return Verdict(claim["claim"], claim["state"], f"{sentence(claim['evidence'])}{paper}", claim["rule"])
+    evidence = f"{sentence(claim['evidence'])}{paper}"
+    return Verdict(claim["claim"], claim["state"], evidence, claim["rule"], claim.get("margin", ""))
 
 
-def write_report(results: Results, output: Path) -> Path:
-    """Write ``report.html`` with ``figures/`` (SVG, PNG, PDF) and ``tables/`` (CSV, Markdown, LaTeX) beside it."""
-    page = study_page(results)
-    save_figures(page, output / "figures")
-    write_tables(page.tables(), output / "tables")
+def write_report(page: Page, output: Path) -> Path:
+    """Write ``report.html``."""
     return write_page(page, output / "report.html")
+
+
+def write_files(page: Page, output: Path, *, figures: bool = True) -> None:
+    """Write ``tables/`` (CSV, Markdown, LaTeX) and ``figures/`` (SVG, PNG, PDF), which take longer than the page."""
+    write_tables(page.tables(), output / "tables")
+    if figures:
+        save_figures(page, output / "figures")

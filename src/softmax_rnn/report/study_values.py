@@ -50,17 +50,29 @@ def setting_name(name: str) -> str:
 
 def place_of(row: Row, rows: Sequence[Row]) -> str:
     """The setting of a row, with its grid where another grid has the same setting."""
-    text = setting_text(row["setting"])
-    ambiguous = any(other["grid"] != row["grid"] and other["setting"] == row["setting"] for other in rows)
-    return ", ".join(filter(None, [row["grid"] if ambiguous or not text else "", text]))
+    return _place(row, _grids(rows))
 
 
 def places(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows by the text of their setting, in the order in which they come."""
-    found: dict[str, list[Row]] = {}
+    grids = _grids(rows)
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(place_of(row, rows), []).append(row)
-    return found
+        groups.setdefault(_place(row, grids), []).append(row)
+    return groups
+
+
+def _grids(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """The grids in which each setting occurs."""
+    grids: dict[str, set[str]] = {}
+    for row in rows:
+        grids.setdefault(setting_text(row["setting"]), set()).add(row["grid"])
+    return grids
+
+
+def _place(row: Row, grids: Mapping[str, set[str]]) -> str:
+    text = setting_text(row["setting"])
+    return ", ".join(filter(None, [row["grid"] if len(grids[text]) > 1 or not text else "", text]))
 
 
 def setting_columns(rows: Sequence[Row]) -> list[Column]:

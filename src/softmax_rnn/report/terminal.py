@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from softmax_rnn.console import OUT
+from softmax_rnn.console import OUT, about, plural
+from softmax_rnn.report.elements import STATES
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.results import Results
@@ -164,8 +165,8 @@ def print_study(name: str, title: str, asks: str, left: Sequence[str], runs: int
     """What a study is about to do."""
     OUT.print(f"[bold]{escape(title)}[/]\n{escape(asks.strip())}")
     done = f", {runs - len(left)} of {runs} finished already" if len(left) < runs else ""
-    time = f"about {minutes:.0f} minutes on two cores" if left else "nothing is left to run"
-    OUT.print(f"{escape(name)}: {len(left)} runs{done}; {time}", highlight=False)
+    time = f"{about(60 * minutes)} on two cores" if left else "nothing is left to run"
+    OUT.print(f"{escape(name)}: {plural(len(left), 'run')}{done}; {time}", highlight=False)
     shown = 12
     for run in left[:shown]:
         OUT.print(f"  {run}", markup=False, highlight=False)
@@ -196,8 +197,8 @@ def print_claims(claims: Sequence[dict[str, Any]]) -> None:
     table = Table(title="Claims at this scale", show_lines=True)
     for heading in ("claim", "verdict", "evidence"):
         table.add_column(heading, overflow="fold")
-    colours = {"reproduced": "green", "not reproduced": "bold red", "undecided": "yellow"}
     for claim in claims:
         state = claim["state"]
-        table.add_row(escape(claim["claim"]), f"[{colours[state]}]{state}[/]", escape(claim["evidence"]))
+        margin = f"\n{escape(claim['margin'])}" if claim.get("margin") else ""
+        table.add_row(escape(claim["claim"]), f"[{STATES[state].colour}]{state}[/]{margin}", escape(claim["evidence"]))
     OUT.print(table)

@@ -9,6 +9,7 @@ light to dark, and to paper, without being drawn again. Figures in files have th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -49,13 +50,22 @@ FIGURE_WIDTH = 560
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
+def schema_version() -> str:
+    """The version of Vega-Lite that Altair's charts are written in."""
+    import altair as alt
+
+    version = re.match(r"v(\d+\.\d+)", alt.SCHEMA_VERSION)
+    assert version is not None
+    return version[1]
+
+
 def on_page(name: str) -> str:
     """The colour as the page's variable."""
     return f"var(--{name})"
 
 
 def in_file(name: str) -> str:
-    """The light colour itself, for a file of its own."""
+    """The light colour itself, for a file."""
     return LIGHT[name]
 
 

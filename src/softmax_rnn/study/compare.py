@@ -1,7 +1,7 @@
-"""The difference of two runs, or of two specs, as plain values.
+"""The difference of two runs, of two studies or of two variants, as plain values.
 
->>> found = compare("softmax", "softmax_divs")
->>> found["same_function"], list(found["parts"])
+>>> result = compare("softmax", "softmax_divs")
+>>> result["same_function"], list(result["parts"])
 (False, ['score', 'normaliser'])
 """
 
@@ -10,63 +10,104 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.algebra import diff, same_function
-from softmax_rnn.attention.custom import spec_of
-from softmax_rnn.attention.explain import part_text
-from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import differences, read_config, resolve
-from softmax_rnn.model.blocks import MODEL_VARIANTS
-from softmax_rnn.train.folder import RunFolder
-from softmax_rnn.train.job import summary
-from softmax_rnn.validation import read_json
+from softmax_rnn.study.entries import checked_metrics
+from softmax_rnn.study.folders import RESULTS, results_of
 
 METRICS = ("step", "test_loss", "train_loss", "test_accuracy", "tokens_per_second", "memory_bytes", "parameters")
 
 
 def compare(a: str, b: str) -> dict[str, Any]:
-    """Two run folders, or two variants by name or by the path of a spec's JSON file."""
-    folders = [(Path(name) / "config.yaml").is_file() for name in (a, b)]
-    if all(folders):
+    """Two folders of runs, two of studies, or two variants by name, inline, or by the path of a spec's JSON file."""
+    kinds = [_kind(name) for name in (a, b)]
+    if kinds[0] != kinds[1]:
+        raise InputError(f"compare: expected two of a kind, got the {kinds[0]} {a} and the {kinds[1]} {b}")
+    if kinds[0] == "run":
         return compare_runs(Path(a), Path(b))
-    if any(folders):
-        run, other = (a, b) if folders[0] else (b, a)
-        raise InputError(f"compare: expected two runs or two variants, got the run {run} and {other!r}")
-    for name in (a, b):
-        if Path(name).is_dir():
-            raise InputError(f"compare: the folder {name} is no run (it has no config.yaml)")
-        if "/" in name and not name.endswith(".json"):
-            raise InputError(f"compare: there is no folder {name}; expected a run, a variant or a spec's .json file")
+    if kinds[0] == "study":
+        return compare_studies(Path(a), Path(b))
     return compare_specs(a, b)
+
+
+def _kind(name: str) -> str:
+    path = Path(name)
+    if (path / "config.yaml").is_file():
+        return "run"
+    if (path / RESULTS).is_file():
+        return "study"
+    if path.is_dir():
+        raise InputError(f"compare: the folder {name} is neither a run (no config.yaml) nor a study (no {RESULTS})")
+    if "/" in name and not name.endswith(".json"):
+        raise InputError(
+            f"compare: there is no folder {name}; expected a run, a study, a variant or a spec's .json file"
+        )
+    return "variant"
+
+
+def compare_studies(a: Path, b: Path) -> dict[str, Any]:
+    """What both say of each claim, and their final numbers side by side."""
+    both = [results_of([path]) for path in (a, b)]
+    claims = [{one["claim"]: f"{one['state']} ({one.get('margin', '')})" for one in each["claims"]} for each in both]
+    final = [{_place(row): row[row["metric"]]["mean"] for row in each["summary"]["final"]} for each in both]
+    facts = [each["study"] | each["machine"] for each in both]
+    names = [name for name in ("name", "title", "scale", "command", "date", "processor", "torch") if name in facts[0]]
+    return {
+        "kind": "studies",
+        "names": [str(a), str(b)],
+        "finished": [all(run["state"] == "finished" for run in each["runs"]) for each in both],
+        "settings": {
+            name: [fact.get(name) for fact in facts] for name in names if facts[0][name] != facts[1].get(name)
+        },
+        "claims": {name: [each.get(name) for each in claims] for name in {**claims[0], **claims[1]}},
+        "metrics": {name: [each.get(name) for each in final] for name in {**final[0], **final[1]}},
+    }
+
+
+def _place(row: dict[str, Any]) -> str:
+    words = [row["variant"], row["grid"], *(f"{name} {value}" for name, value in row["setting"].items())]
+    return ", ".join([*words, row["metric"].replace("_", " ")])
 
 
 def compare_runs(a: Path, b: Path) -> dict[str, Any]:
     """Settings that differ, and what both have measured."""
+    from softmax_rnn.experiment.config import differences, read_config, resolve
+    from softmax_rnn.train.folder import RunFolder
+
     configs = [resolve(read_config(path / "config.yaml")) for path in (a, b)]
     settings = differences(*(config.content() for config in configs))
-    metrics = [_measured(RunFolder(path)) for path in (a, b)]
-    known = [name for name in METRICS if any(found.get(name) is not None for found in metrics)]
+    metrics = [_measured(path) for path in (a, b)]
+    known = [name for name in METRICS if any(one.get(name) is not None for one in metrics)]
     return {
         "kind": "runs",
         "names": [str(a), str(b)],
         "finished": [RunFolder(path).result() is not None for path in (a, b)],
         "settings": settings,
-        "metrics": {name: [found.get(name) for found in metrics] for name in known},
+        "metrics": {name: [one.get(name) for one in metrics] for name in known},
         "specs": compare_specs(*(config.variant for config in configs)) if "variant" in settings else None,
     }
 
 
-def _measured(folder: RunFolder) -> dict[str, Any]:
+def _measured(folder: Path) -> dict[str, Any]:
     """The result of a finished run; of another one, what its metrics come to so far."""
-    metrics = folder.metrics()
-    return folder.result() or (summary(metrics) if metrics else {})
+    from softmax_rnn.train.folder import RunFolder
+    from softmax_rnn.train.job import summary
+
+    metrics = checked_metrics(folder)
+    return RunFolder(folder).result() or (summary(metrics) if metrics else {})
 
 
 def compare_specs(a: str, b: str) -> dict[str, Any]:
     """Formulas, the parts that differ, and whether the functions do."""
-    one, other = _spec(a), _spec(b)
-    blocks = [dict(MODEL_VARIANTS[name].options) if name in MODEL_VARIANTS else {} for name in (a, b)]
+    from softmax_rnn.attention.algebra import diff, same_function
+    from softmax_rnn.attention.custom import variant_from
+    from softmax_rnn.attention.explain import part_text
+    from softmax_rnn.attention.formula import formula
+    from softmax_rnn.experiment.config import differences
+    from softmax_rnn.model.blocks import MODEL_VARIANTS
+
+    rows = [MODEL_VARIANTS[name if name in MODEL_VARIANTS else variant_from(name)] for name in (a, b)]
+    one, other = (row.spec for row in rows)
+    blocks = [dict(row.options) for row in rows]
     return {
         "kind": "specs",
         "names": [a, b],
@@ -78,10 +119,3 @@ def compare_specs(a: str, b: str) -> dict[str, Any]:
         "block": differences(*blocks),
         "same_function": same_function(one, other) and blocks[0] == blocks[1],
     }
-
-
-def _spec(name: str) -> AttentionSpec:
-    path = Path(name)
-    if path.suffix != ".json":
-        return MODEL_VARIANTS[name].spec
-    return spec_of(read_json(path, "compare"))

@@ -11,7 +11,8 @@ inside ``data``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,6 +42,11 @@ class Grid(_Part):
 
     settings: dict[str, Any] = {}
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+    @property
+    def count(self) -> int:
+        """How many combinations there are."""
+        return math.prod(len(values) for values in self.vary.values())
 
     def combinations(self) -> Iterator[dict[str, Any]]:
         """The varied settings of each run, by name."""
@@ -109,7 +115,7 @@ class Scale(_Part):
     """The runs at one scale."""
 
     minutes: PositiveFloat
-    """What all runs take: at the scale ``cpu`` on two cores."""
+    """What all runs take: at the scales ``cpu`` and ``overnight`` on two cores."""
     grids: Annotated[dict[str, Grid], Field(min_length=1)]
 
 
@@ -120,9 +126,9 @@ class Study(_Part):
     asks: str
     found: str = ""
     """What the paper found."""
-    scales: dict[Literal["cpu", "paper"], Scale]
+    scales: dict[Literal["cpu", "overnight", "paper"], Scale]
     variants: dict[str, dict[str, Any]] = {}
-    """Attentions of one's own by name, for all grids: see the setting ``variants`` of a run."""
+    """New attentions by name, for all grids: see the setting ``variants`` of a run."""
     claims: list[Claim] = []
     published: list[Published] = []
     terms: str | None = None
@@ -155,7 +161,15 @@ def load_study(name: str) -> tuple[str, Study]:
 
 def _check_claims(study: Study) -> None:
     """Every claim must speak of a grid and of variants that are there, at the scale that has it."""
+    for claim in study.claims:
+        spoken_of = mentioned(claim.rule)
+        for value in spoken_of:
+            if spoken_of.count(value) > 1:
+                raise InputError(f"claims: {claim.says!r} compares {value} with itself; expected different variants")
     for scale in study.scales.values():
+        for name in scale.grids:
+            if not name.strip():
+                raise InputError("grids: expected a name for each grid, got ''")
         for claim in study.claims:
             if claim.grid not in scale.grids:
                 raise unknown_name("grid of a claim", claim.grid, scale.grids)
@@ -165,7 +179,7 @@ def _check_claims(study: Study) -> None:
                     raise unknown_name("variant of a claim", value, known)
 
 
-def mentioned(rule: Behind | Equal | Falls | Solves) -> Sequence[str]:
+def mentioned(rule: Behind | Equal | Falls | Solves) -> list[str]:
     """The variants that a rule speaks of."""
     match rule:
         case Behind():

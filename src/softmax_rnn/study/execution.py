@@ -1,18 +1,24 @@
-"""A study by one call: runs what is left, writes what is known after every run, and ends with ``results.json``."""
+"""A study by one call: runs what is left, and writes what is known to ``results.json`` as runs finish."""
 
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 from softmax_rnn.files import write_json
+from softmax_rnn.study.checks import check_data
 from softmax_rnn.study.collect import study_results
 from softmax_rnn.study.definition import Study
+from softmax_rnn.study.entries import Entries
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
 from softmax_rnn.study.runs import PlannedRun, planned_runs
 from softmax_rnn.study.shared_runs import copy_runs, finished_in_other_studies
 from softmax_rnn.study.trained_terms import trained_terms
+
+_REST = 20
+"""After writing the results of a large study, wait so many times as long as it took."""
 
 
 class StudyRun:
@@ -22,9 +28,15 @@ class StudyRun:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
         self.runs: list[PlannedRun] = planned_runs(study, scale, output)
         self.shared: dict[Path, Path] = finished_in_other_studies(self.runs, output)
-        self.errors: dict[str, str] = {}
+        self._entries = Entries(self.runs)
+        self._rest_until = 0.0
         self._terms: dict[str, Any] | None = None
         self._lock = threading.Lock()
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Why runs have failed, by their folders."""
+        return self._entries.errors
 
     @property
     def left(self) -> list[PlannedRun]:
@@ -42,31 +54,44 @@ class StudyRun:
 
     def results(self) -> dict[str, Any]:
         """What is known now."""
-        found = study_results(self.name, self.study, self.scale, self.runs, self.errors, self.command)
-        return found | {"terms": self._terms}
+        entries = self._entries.all()
+        return study_results(self.name, self.study, self.scale, entries, self.command) | {"terms": self._terms}
 
     def carry_out(self, runner: Runner | None = None, watch: Watch = lambda event: None) -> dict[str, Any]:
-        """Run what is left; ``results.json`` is written at the start and after every run."""
+        """Run what is left; ``results.json`` is written at the start, at the end and while runs finish."""
 
         def note(event: Event) -> None:
             with self._lock:
-                if event.error is not None:
-                    self.errors[str(event.run.folder)] = event.error
                 if event.state != "started":
-                    self.write()
+                    self._entries.changed(event.run.folder, event.error)
+                    self._write_sometimes()
                 watch(event)
 
         left = self.left
         copy_runs(self.shared)
+        for folder in self.shared:
+            self._entries.changed(folder)
         self.write()
         if left:
-            (runner or LocalRunner())(left, note)
+            check_data(left, network=True)
+            try:
+                (runner or LocalRunner())(left, note)
+            except BaseException:
+                self.write()
+                raise
         if self.study.terms is not None:
             self._terms = trained_terms(self.runs, self.study.terms, self.output)
         return self.write()
 
+    def _write_sometimes(self) -> None:
+        """Leave the machine to the runs: writing takes at most a twentieth of the time."""
+        if time.monotonic() >= self._rest_until:
+            self.write()
+
     def write(self) -> dict[str, Any]:
         """``results.json`` as it stands."""
+        start = time.monotonic()
         results = self.results()
         write_json(self.output / "results.json", results, indent=None)
+        self._rest_until = start + _REST * (time.monotonic() - start)
         return results

@@ -7,27 +7,26 @@ softmax_rnn.errors.InputError: runs: there is no folder no such folder
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import RunConfig, flat, read_config, resolve
-from softmax_rnn.study.collect import collected, run_entry
-from softmax_rnn.study.runs import PlannedRun
-from softmax_rnn.study.summary import summary
+from softmax_rnn.study.result_file import judged, read_results
+
+if TYPE_CHECKING:
+    from softmax_rnn.experiment.config import RunConfig
 
 RESULTS = "results.json"
 FOLLOWS = frozenset({"clip", "data.source"})
-"""Settings that are no difference of their own: clipping follows from a variant's gates, the source is the data."""
-
-_ENTRY = frozenset({"name", "grid", "varied", "folder", "state", "error", "settings"})
+"""Settings that follow from others: clipping from a variant's gates, the source from the data."""
 
 
 def results_of(folders: Sequence[Path]) -> dict[str, Any]:
     """What there is to report: the one study with all it says, or the runs of all folders together."""
+    if len(folders) == 1 and folders[0].suffix == ".json":
+        return read_results(folders[0])
     if len(folders) == 1 and (folders[0] / RESULTS).is_file():
         return refreshed(read_results(folders[0] / RESULTS), folders[0])
     runs = [run for folder in folders for run in find_runs(folder)]
@@ -44,57 +43,52 @@ def find_runs(folder: Path) -> list[Path]:
         return [folder]
     found = sorted(path.parent for pattern in ("runs/*/config.yaml", "*/config.yaml") for path in folder.glob(pattern))
     if not found:
-        raise InputError(f"runs: {folder} is no run and holds none (expected config.yaml, or runs/*/config.yaml)")
+        raise InputError(f"runs: {folder} is not a run and holds none (expected config.yaml, or runs/*/config.yaml)")
     return found
 
 
 def folder_results(folders: Sequence[Path], command: str) -> dict[str, Any]:
     """The results of run folders without a study: no claims, everything else."""
+    from softmax_rnn.experiment.config import read_config, resolve
+    from softmax_rnn.study.collect import collected
+    from softmax_rnn.study.entries import run_entry
+    from softmax_rnn.study.runs import PlannedRun
+
     configs = [resolve(read_config(folder / "config.yaml")) for folder in folders]
     runs = [
         PlannedRun(folder.name, "runs", varied, config, folder)
         for folder, varied, config in zip(folders, varied_settings(configs), configs, strict=True)
     ]
     facts = {"name": "runs", "title": "Runs", "asks": "", "found": "", "command": command, "scale": "", "minutes": None}
-    return collected(facts, [run_entry(run, None) for run in runs])
+    return collected(facts, [run_entry(run) for run in runs])
 
 
 def varied_settings(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
     """Of each run its variant, seed and data, and every setting in which runs on the same data differ.
 
+    >>> from softmax_rnn.experiment.config import resolve
     >>> runs = [resolve({"steps": steps, "seed": 1}) for steps in (10, 20)]
     >>> varied_settings(runs)[0]
     {'variant': 'softmax', 'seed': 1, 'data': 'shakespeare', 'steps': 10}
     """
+    from softmax_rnn.experiment.config import flat
+
     settings = [flat(config.content()) for config in configs]
     varied = []
-    for own in settings:
-        same = [other for other in settings if other["data.source"] == own["data.source"]]
-        found = {"variant": own["variant"], "seed": own["seed"], "data": own["data.source"]}
-        differing = (name for name in own if any(other.get(name) != own[name] for other in same))
-        varied.append(found | {name: own[name] for name in differing if name not in {*found, *FOLLOWS}})
+    for run in settings:
+        same = [other for other in settings if other["data.source"] == run["data.source"]]
+        always = {"variant": run["variant"], "seed": run["seed"], "data": run["data.source"]}
+        differing = (name for name in run if any(other.get(name) != run[name] for other in same))
+        varied.append(always | {name: run[name] for name in differing if name not in {*always, *FOLLOWS}})
     return varied
-
-
-def read_results(path: Path) -> dict[str, Any]:
-    """The file that a study leaves."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"runs: {path} cannot be read: {' '.join(str(error).split())}") from error
-    keys = ("study", "machine", "runs", "variants")
-    missing = [key for key in keys if not isinstance(found, dict) or key not in found]
-    if missing:
-        raise InputError(f"runs: {path} is not what a study writes: it lacks {', '.join(missing)}")
-    if not all(isinstance(entry, dict) and set(entry) >= _ENTRY for entry in found["runs"]):
-        raise InputError(f"runs: {path} is not what a study writes: its runs lack one of {', '.join(sorted(_ENTRY))}")
-    return found
 
 
 def refreshed(results: dict[str, Any], folder: Path) -> dict[str, Any]:
     """A study's results with what its unfinished runs have measured since."""
     entries = [_reread(entry, folder) for entry in results["runs"]]
-    return results | {"runs": entries, "summary": summary(entries)}
+    if all(new is old for new, old in zip(entries, results["runs"], strict=True)):
+        return results
+    return judged(results | {"runs": entries})
 
 
 def _reread(entry: dict[str, Any], study: Path) -> dict[str, Any]:
@@ -102,5 +96,9 @@ def _reread(entry: dict[str, Any], study: Path) -> dict[str, Any]:
     path = study / "runs" / Path(entry["folder"]).name
     if entry["state"] == "finished" or not (path / "config.yaml").is_file():
         return entry
+    from softmax_rnn.experiment.config import resolve
+    from softmax_rnn.study.entries import run_entry
+    from softmax_rnn.study.runs import PlannedRun
+
     run = PlannedRun(entry["name"], entry["grid"], entry["varied"], resolve(entry["settings"]), path)
     return run_entry(run, entry["error"])

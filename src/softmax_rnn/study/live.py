@@ -1,33 +1,36 @@
-"""A study in the terminal: a table of its runs that changes as they go; plain lines where there is no terminal."""
+"""A study in the terminal: a live table of its runs; plain lines where there is no terminal."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from rich.live import Live
 from rich.table import Table
 
-from softmax_rnn.console import ERR
+from softmax_rnn.console import ERR, about
 from softmax_rnn.study.runner import Event
 from softmax_rnn.study.runs import PlannedRun
 from softmax_rnn.train.folder import RunFolder
 
 _MARKS = {"finished": "[green]finished[/]", "failed": "[bold red]failed[/]", "started": "[cyan]running[/]"}
 _SHOWN = 24
-"""Rows of the table at most: what runs, what failed, and the nearest of the rest."""
+"""Rows of the table at most: what runs, what failed, and the next of the rest."""
 
 
 class StudyTable:
     """Told of events; looks into the folders of the runs that are on their way."""
 
-    def __init__(self, title: str, runs: Sequence[PlannedRun], left: Sequence[PlannedRun]) -> None:
-        self._title, self._runs = title, list(runs)
+    def __init__(
+        self, title: str, runs: Sequence[PlannedRun], left: Sequence[PlannedRun], jobs: Callable[[], int] = lambda: 1
+    ) -> None:
+        self._title, self._runs, self._jobs = title, list(runs), jobs
         waiting = {run.folder for run in left}
         self._states = {str(run.folder): "waiting" if run.folder in waiting else "finished" for run in runs}
         self._seconds: list[float] = []
+        self._known: dict[str, list[str]] = {}
         self._since: dict[str, float] = {}
         self._live: Live | None = None
         self._lock = threading.Lock()
@@ -62,16 +65,22 @@ class StudyTable:
         if event.state == "finished":
             result = RunFolder(event.run.folder).result() or {}
             loss = _number(result, "test_loss", ".4f") or "not finite"
-            return f"{said} in {event.seconds:.0f} s, test loss {loss}{self._left()}"
+            note = f" ({event.note})" if event.note else ""
+            return f"{said} in {event.seconds:.0f} s, test loss {loss}{note}{self._left()}"
         return said
 
     def _left(self) -> str:
-        waiting = sum(state in ("waiting", "started") for state in self._states.values())
-        if not self._seconds or not waiting:
+        """The time left, as the runs so far have taken; those that go on have done a part of it."""
+        if not self._seconds:
             return ""
-        at_once = max(1, sum(state == "started" for state in self._states.values()))
-        seconds = waiting * sum(self._seconds) / len(self._seconds) / at_once
-        return f", about {seconds / 60:.0f} min left"
+        mean = sum(self._seconds) / len(self._seconds)
+        waiting = sum(state == "waiting" for state in self._states.values())
+        begun = [self._since[key] for key, state in self._states.items() if state == "started"]
+        going = [max(0.0, mean - (time.monotonic() - since)) for since in begun]
+        if not waiting and not going:
+            return ""
+        seconds = max((waiting * mean + sum(going)) / self._jobs(), max(going, default=0.0))
+        return f", {about(seconds)} left"
 
     def _table(self) -> Table:
         with self._lock:
@@ -93,12 +102,17 @@ class StudyTable:
         cells = [run.name, _MARKS.get(state, state)]
         if state in ("waiting", "failed"):
             return [*cells, "", "", "", ""]
+        if (folder := str(run.folder)) in self._known:
+            return self._known[folder]
         metrics = RunFolder(run.folder).metrics()
         trained = next((line for line in reversed(metrics) if "loss" in line), {})
         tested = next((line for line in reversed(metrics) if "test_loss" in line), {})
         step = f"{metrics[-1]['step'] if metrics else 0}/{run.config.steps}"
-        return [*cells, step, _number(trained, "loss", ".4f"), _number(tested, "test_loss", ".4f"),
-                _number(trained, "tokens_per_second", ",.0f")]  # fmt: skip
+        cells += [step, _number(trained, "loss", ".4f"), _number(tested, "test_loss", ".4f")]
+        cells.append(_number(trained, "tokens_per_second", ",.0f"))
+        if state == "finished":  # nothing of it can change
+            self._known[folder] = cells
+        return cells
 
 
 def _number(line: dict[str, Any], name: str, text_format: str) -> str:

@@ -22,6 +22,7 @@ class RayRunner:
 
     def __init__(self, address: str | None = None, cores: int = 1, gpus: float | None = None) -> None:
         need("ray", "runner")
+        self.jobs = 1
         self._address, self._cores, self._gpus = address, cores, gpus
 
     def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
@@ -40,6 +41,7 @@ class RayRunner:
     def _carry_out(self, ray: Any, runs: Sequence[PlannedRun], watch: Watch) -> None:
         gpus = self._gpus if self._gpus is not None else float(ray.cluster_resources().get("GPU", 0) > 0)
         options = {"num_cpus": self._cores, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
+        self.jobs = max(1, int(ray.cluster_resources().get("CPU", 1)) // self._cores)
         remote = ray.remote(**options)(_train)
         waiting = {remote.remote(order_of(run), self._cores): run for run in runs}
         announced: set[str] = set()
@@ -57,7 +59,7 @@ class RayRunner:
                 answer: dict[str, Any] = ray.get(done[0])
             except ray.exceptions.RayError as error:
                 answer = {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
-            watch(Event(run, answer["state"], answer.get("error"), answer.get("seconds", 0.0)))
+            watch(Event(run, answer["state"], answer.get("error"), answer.get("seconds", 0.0), answer.get("note")))
 
 
 def _train(order: dict[str, Any], cores: int) -> dict[str, Any]:

@@ -30,6 +30,8 @@ class Event:
     state: str
     error: str | None = None
     seconds: float = 0.0
+    note: str | None = None
+    """What there is to know about a finished run."""
 
 
 Watch = Callable[[Event], None]
@@ -37,6 +39,9 @@ Watch = Callable[[Event], None]
 
 class Runner(Protocol):
     """Carries out runs and tells of each; returns when all are done or have failed."""
+
+    jobs: int
+    """How many runs go on at the same time."""
 
     def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
         """Carry out the runs."""
@@ -54,7 +59,7 @@ class LocalRunner:
     """``jobs`` workers on this machine; the cores are divided among them."""
 
     def __init__(self, jobs: int = 1) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self._workers: set[subprocess.Popen[str]] = set()
         self._stopping = False
 
@@ -63,7 +68,7 @@ class LocalRunner:
         waiting: queue.SimpleQueue[PlannedRun] = queue.SimpleQueue()
         for run in runs:
             waiting.put(run)
-        count = min(self._jobs, len(runs))
+        count = min(self.jobs, len(runs))
         # Leaving the pool waits for its threads, and so for the last words of their workers.
         with _terminated_as_interrupted(), ThreadPoolExecutor(count) as pool:
             serving = [pool.submit(self._serve, waiting, watch) for _ in range(count)]
@@ -92,7 +97,8 @@ class LocalRunner:
             watch(Event(run, "started"))
             start = time.monotonic()
             answer = _ask(worker, run)
-            watch(Event(run, answer["state"], answer.get("error"), time.monotonic() - start))
+            seconds = time.monotonic() - start
+            watch(Event(run, answer["state"], answer.get("error"), seconds, answer.get("note")))
         self._end(worker)
 
     def _end(self, worker: subprocess.Popen[str] | None) -> None:
@@ -106,7 +112,7 @@ class LocalRunner:
     def _start(self) -> subprocess.Popen[str]:
         # Who limits the threads of this process means all its workers together.
         cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
-        threads = max(1, cores // self._jobs)
+        threads = max(1, cores // self.jobs)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         worker = subprocess.Popen(
             [sys.executable, "-m", "softmax_rnn.study.worker"],

@@ -6,6 +6,7 @@ repeated, and one whose settings have changed is another run.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,16 +34,26 @@ def planned_runs(study: Study, scale: str, output: Path) -> list[PlannedRun]:
     """All runs of a study at a scale; equal ones of several grids share a folder."""
     runs: list[PlannedRun] = []
     folders: dict[str, Path] = {}
-    own = {"variants": study.variants} if study.variants else {}
+    resolved: dict[str, RunConfig] = {}
+    variants = {"variants": study.variants} if study.variants else {}
     for grid_name, grid in study.scale(scale).grids.items():
         for varied in grid.combinations():
             name = run_name(grid_name, varied)
             with found_in(f"grids.{grid_name}"):
-                config = resolve(own | merged(grid.settings, varied))
+                config = _resolved(variants | merged(grid.settings, varied), resolved)
             content = config.content_hash()
             folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
             runs.append(PlannedRun(name, grid_name, varied, config, folder))
     return runs
+
+
+def _resolved(settings: dict[str, Any], known: dict[str, RunConfig]) -> RunConfig:
+    """The settings resolved. Runs that differ in nothing but the seed have the same model, which is checked once."""
+    seed = settings.get("seed", 0)
+    key = json.dumps({name: value for name, value in settings.items() if name != "seed"}, sort_keys=True, default=str)
+    if key not in known or type(seed) is not int or not 0 <= seed < 2**31:
+        known[key] = resolve(settings)
+    return known[key].model_copy(update={"seed": seed})
 
 
 def run_name(grid: str, varied: Mapping[str, Any]) -> str:

@@ -23,20 +23,23 @@ def finished_in_other_studies(runs: Iterable[PlannedRun], output: Path) -> dict[
     >>> finished_in_other_studies([], Path("runs/quick"))
     {}
     """
-    found = {}
-    for run in runs:
-        if run.folder.exists():
-            continue
-        wanted = run.config.content_hash()
-        for folder in sorted(output.parent.glob(f"*/runs/*-{wanted[:8]}")):
+    missing = {run.folder: run.config.content_hash() for run in runs if not run.folder.exists()}
+    if not missing:
+        return {}
+    candidates: dict[str, list[Path]] = {}
+    for folder in sorted(output.parent.glob("*/runs/*")):
+        candidates.setdefault(folder.name.rsplit("-", 1)[-1], []).append(folder)
+    sources = {}
+    for target, wanted in missing.items():
+        for folder in candidates.get(wanted[:8], []):
             if all((folder / name).exists() for name in _NEEDED) and _content_hash(folder) == wanted:
-                found[run.folder] = folder
+                sources[target] = folder
                 break
-    return found
+    return sources
 
 
 def copy_runs(sources: Mapping[Path, Path]) -> None:
-    """Copy what the other studies have finished; checkpoints stay where they are."""
+    """Copy runs that other studies have finished; checkpoints stay where they are."""
     for folder, source in sources.items():
         write_folder(folder, lambda temporary, source=source: _copy(source, temporary))
 

@@ -4,7 +4,8 @@ A setting is what a run has beside variant, seed and learning rate: the data set
 the learning rate varies, a variant enters with the one that is best on average, and the others are told beside it.
 
 final      losses, the paired gap to softmax, accuracy, learning rates, speed, memory
-curves     ln of the cross entropy and accuracy against the step; runs that did not finish are lines of their own
+curves     ln of the cross entropy, accuracy and the gap to softmax against the step; runs that did not finish are
+           separate lines
 positions  ln of the test loss against the position in the context
 
 >>> runs = [{"grid": "g", "varied": {"variant": v, "seed": s}, "state": "finished", "settings": {"context": 8},
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 from typing import Any
 
@@ -63,9 +65,16 @@ class Panel:
 
     def best(self, variant: str) -> list[Entry]:
         """The variant's finished runs at its best learning rate."""
-        rates = best_rate(self.measured(self.metric), variant, self.metric)
-        chosen = [run.varied for run in next(iter(rates.values()), [])]
-        return [entry for entry in self.entries if any(entry["varied"] is varied for varied in chosen)]
+        return self._best[variant]
+
+    @cached_property
+    def _best(self) -> dict[str, list[Entry]]:
+        runs, best = self.measured(self.metric), {}
+        for variant in {*self.variants, BASELINE}:
+            rates = best_rate(runs, variant, self.metric)
+            chosen = {id(run.varied) for run in next(iter(rates.values()), [])}
+            best[variant] = [entry for entry in self.entries if id(entry["varied"]) in chosen]
+        return best
 
     def place(self, variant: str) -> dict[str, Any]:
         """What says which runs a row is about."""
@@ -114,7 +123,7 @@ def _rate(group: Sequence[Measured], metric: str) -> dict[str, Any]:
 
 
 def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
-    """Tokens a second, relative to the baseline's of the same seed."""
+    """Tokens per second, relative to the baseline's of the same seed."""
     ours, theirs = (
         {entry["varied"].get("seed"): entry["result"].get("tokens_per_second") for entry in panel.best(name)}
         for name in (variant, BASELINE)
@@ -124,11 +133,13 @@ def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
 
 
 def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
-    """Means over seeds at each step; a run that is not finished is a line of its own, and is called what it is."""
+    """Means over seeds at each step; a run that is not finished is a separate line, and is called what it is."""
     for variant in panel.variants:
         best = panel.best(variant)
         if best:
-            yield from _curves(panel.place(variant) | {"line": variant, "state": "finished"}, best)
+            place = panel.place(variant) | {"line": variant, "state": "finished"}
+            yield from _curves(place, best)
+            yield from _gap_curve(place, best, panel.best(BASELINE) if variant != BASELINE else [])
         for entry in panel.entries:
             unfinished = entry["state"] in ("incomplete", "failed")
             if unfinished and str(entry["varied"]["variant"]) == variant:
@@ -143,13 +154,25 @@ def _line(entry: Entry) -> str:
 
 def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
     kinds = {
-        "train": [_logs(_thinned(entry["train_curve"])) for entry in entries],
+        "train": [_logs(thinned(entry["train_curve"], POINTS)) for entry in entries],
         "test": [_logs(entry["test_curve"]) for entry in entries],
         "accuracy": [[(step, y) for step, y in entry["accuracy_curve"] if _is_number(y)] for entry in entries],
     }
     for kind, curves in kinds.items():
-        for step, found in _together(curves):
-            yield place | {"kind": kind, "step": step, **found}
+        for step, values in _together(curves):
+            yield place | {"kind": kind, "step": step, **values}
+
+
+def _gap_curve(place: dict[str, Any], ours: Sequence[Entry], theirs: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+    """The paired difference in test loss to the baseline at each step at which both were tested."""
+    reference = {entry["varied"].get("seed"): dict(entry["test_curve"]) for entry in theirs}
+    curves = []
+    for entry in ours:
+        other = reference.get(entry["varied"].get("seed"), {})
+        pairs = [(step, loss, other.get(step)) for step, loss in entry["test_curve"]]
+        curves.append([(step, a - b) for step, a, b in pairs if _is_number(a) and _is_number(b)])
+    for step, values in _together([curve for curve in curves if curve]):
+        yield place | {"kind": "gap", "step": step, **values}
 
 
 def position_rows(panel: Panel) -> Iterator[dict[str, Any]]:
@@ -160,26 +183,28 @@ def position_rows(panel: Panel) -> Iterator[dict[str, Any]]:
         for entry in chosen:
             parts, context = len(entry["by_position"]), entry["settings"]["context"]
             curves.append(_logs((round((i + 1) * context / parts), y) for i, y in enumerate(entry["by_position"])))
-        for position, found in _together(curves):
-            yield panel.place(variant) | {"position": position, **found}
+        for position, values in _together(curves):
+            yield panel.place(variant) | {"position": position, **values}
 
 
 def _together(curves: Sequence[Sequence[tuple[int, float]]]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Mean and interval at each point that all curves have."""
-    found = [dict(curve) for curve in curves]
-    for place in found[0] if found else ():
-        if all(place in curve for curve in found):
-            yield place, values_of(interval([curve[place] for curve in found])) or {}
+    values = [dict(curve) for curve in curves]
+    for place in values[0] if values else ():
+        if all(place in curve for curve in values):
+            yield place, values_of(interval([curve[place] for curve in values])) or {}
 
 
-def _thinned(curve: Sequence[Sequence[Any]]) -> Iterator[tuple[int, float]]:
-    """At most `POINTS` points, each the mean of its part of the run, at the part's last step."""
-    size = max(1, math.ceil(len(curve) / POINTS))
-    for start in range(0, len(curve), size):
-        part = curve[start : start + size]
-        losses = _numbers(loss for _, loss in part)
-        if losses:
-            yield part[-1][0], fmean(losses)
+def thinned(curve: Sequence[Sequence[Any]], points: int) -> list[tuple[int, float]]:
+    """At most so many points, each the mean of its part of the run, at the part's last step.
+
+    >>> thinned([[1, 4.0], [2, 2.0], [3, 1.0]], 2)
+    [(2, 3.0), (3, 1.0)]
+    """
+    size = max(1, math.ceil(len(curve) / points))
+    parts = [curve[start : start + size] for start in range(0, len(curve), size)]
+    means = [(part[-1][0], _mean(value for _, value in part)) for part in parts]
+    return [(step, mean) for step, mean in means if mean is not None]
 
 
 def _logs(curve: Iterable[Sequence[Any]]) -> list[tuple[int, float]]:
@@ -191,16 +216,16 @@ def _over(entries: Sequence[Entry], name: str) -> dict[str, Any] | None:
     return values_of(interval(numbers)) if numbers else None
 
 
-def values_of(found: Interval | None) -> dict[str, Any] | None:
+def values_of(value: Interval | None) -> dict[str, Any] | None:
     """An interval as plain values; one seed has no ends.
 
     >>> values_of(interval([2.0]))
     {'mean': 2.0, 'half': None, 'low': None, 'high': None, 'n': 1}
     """
-    if found is None:
+    if value is None:
         return None
-    ends = (found.half, found.low, found.high) if found.n > 1 else (None, None, None)
-    return dict(zip(("mean", "half", "low", "high", "n"), (found.mean, *ends, found.n), strict=True))
+    ends = (value.half, value.low, value.high) if value.n > 1 else (None, None, None)
+    return dict(zip(("mean", "half", "low", "high", "n"), (value.mean, *ends, value.n), strict=True))
 
 
 def _mean(values: Iterable[Any]) -> float | None:

@@ -165,6 +165,19 @@ def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> tuple
     return "undecided", text
 
 
+def margin_text(claim: Claim) -> str:
+    """What a verdict depends on beside the numbers, in the few words that stand next to it wherever it is shown."""
+    match claim.rule:
+        case Behind(by=by):
+            return f"margin {by:g}"
+        case Equal(within=within):
+            return f"margin {within:g}"
+        case Falls():
+            return "margin 0"
+        case Solves(reaches=reaches, below=below):
+            return f"at least {reaches:g}, others at most {below:g}"
+
+
 def rule_text(claim: Claim) -> str:
     """The rule in words."""
     what = "test loss" if claim.metric == "test_loss" else "accuracy"
