@@ -33,7 +33,8 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     yield f"torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
     yield from (f"[All numbers](benchmarks/{path.name}).", "")
     yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
-    yield from (f"| {one['claim']} | **{one['state']}** | {one['evidence']} |" for one in results["claims"])
+    for one in results["claims"]:
+        yield f"| {one['claim']} | **{one['state']}** ({one['margin']}) | {one['evidence']} |"
     yield ""
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")

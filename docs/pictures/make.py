@@ -119,6 +119,10 @@ def _numbers(name: str) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    from softmax_rnn.study.result_file import is_results, read_results
+
+    if is_results(path):
+        return read_results(path)
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -55,7 +55,7 @@ def test_a_spec_in_a_file(tmp_path):
     path.write_text(VARIANTS["linear_elu"].to_json())
     assert compare(str(path), "linear_elu")["same_function"] is True
     path.write_text("{")
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not valid JSON"):
         compare(str(path), "linear_elu")
 
 

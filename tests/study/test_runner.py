@@ -130,7 +130,7 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path):
     whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
     results = whole.carry_out(LocalRunner(1))
     assert [entry["state"] for entry in results["runs"]] == ["failed", "finished"]
-    assert "cannot be read" in results["runs"][0]["error"]
+    assert "is not valid JSON" in results["runs"][0]["error"]
     assert unfinished(whole.runs) == [whole.runs[0]]
 
 
@@ -144,7 +144,7 @@ def test_a_failed_run_is_told_and_is_the_exit_code_of_the_command(
     assert main(["study", "tiny.yaml", "--jobs", "1", "--output", "out", "--json"]) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["runs"][0]["state"] == "failed"
-    assert "failed: out/runs/one-softmax" in said.err and "cannot be read" in said.err
+    assert "failed: out/runs/one-softmax" in said.err and "is not valid JSON" in said.err
 
 
 @pytest.mark.parametrize(

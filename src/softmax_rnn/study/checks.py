@@ -49,8 +49,8 @@ def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:
 def check_source(source: str) -> str:
     """Where a source comes from: a package, a corpus, a path or the hub; one that is nowhere is refused."""
     from softmax_rnn.data.corpora import CORPORA
-    from softmax_rnn.data.records import KINDS
     from softmax_rnn.data.tasks.table import TASKS
+    from softmax_rnn.data.text_files import READERS, ending, files_of
 
     path = Path(source).expanduser()
     if source in CARRIERS and source in CORPORA:
@@ -59,8 +59,9 @@ def check_source(source: str) -> str:
     if source in CORPORA:
         return "corpus"
     if path.exists():
+        files_of(path)
         return "path"
-    if _HUB_NAME.fullmatch(source) and path.suffix not in (*KINDS, ".gz"):
+    if _HUB_NAME.fullmatch(source) and ending(path) not in READERS:
         return "hub"
     if len(path.parts) == 1 and not path.suffix:
         raise unknown_name("source", source, [*CORPORA, *TASKS])

@@ -7,6 +7,7 @@ computes it again. So a rule that has changed changes the verdicts of all result
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ LARGEST = 500_000
 """Bytes of a saved file at most."""
 _POINTS = (80, 40, 20, 10, 5)
 _DIGITS = 5
+_REPEATED = ("test_loss_by_position",)
+_IMPLIED = ("data",)
+"""Left out of a result: what stands in the entry too, and where space is short what the settings imply."""
 _CURVES = ("train_curve", "test_curve", "accuracy_curve")
 _KEYS = ("study", "machine", "runs", "variants")
 _ENTRY = frozenset({"name", "grid", "varied", "folder", "state", "error", "settings", "result", *_CURVES})
@@ -47,7 +51,9 @@ def read_results(path: Path) -> dict[str, Any]:
         isinstance(entry, dict) and set(entry) >= _ENTRY for entry in value["runs"]
     ):
         raise InputError(f"runs: {path} is not what a study writes: its runs lack one of {', '.join(sorted(_ENTRY))}")
+    common = value.pop("common_settings", {})
     for entry in value["runs"]:
+        entry["settings"] = common | entry["settings"]
         if entry["result"] is not None and "by_position" in entry:
             entry["result"].setdefault("test_loss_by_position", entry["by_position"])
     return judged(value)
@@ -73,30 +79,32 @@ def _claims(results: dict[str, Any]) -> Sequence[Claim] | None:
 
 def save_results(results: dict[str, Any], path: Path) -> Path:
     """The results as one small file; curves get fewer points until it is small enough."""
-    text = ""
-    for points in _POINTS:
-        text = json.dumps(finite(_small(results, points)), ensure_ascii=False, allow_nan=False)
+    for left_out, points in itertools.product((_REPEATED, (*_REPEATED, *_IMPLIED)), _POINTS):
+        text = json.dumps(finite(_small(results, points, left_out)), ensure_ascii=False, allow_nan=False)
         if len(text.encode()) < LARGEST:
             break
     else:
-        raise InputError(
-            f"save: {path} would be larger than {LARGEST:,} bytes even with curves of {_POINTS[-1]} points"
-        )
+        raise InputError(f"save: {path} would exceed {LARGEST:,} bytes even with curves of {_POINTS[-1]} points")
     return write_whole(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
 
 
-def _small(results: dict[str, Any], points: int) -> dict[str, Any]:
+def _small(results: dict[str, Any], points: int, left_out: Sequence[str]) -> dict[str, Any]:
     kept = {name: results["summary"][name] for name in ("baseline", "final")}
-    return results | {"runs": [_small_entry(entry, points) for entry in results["runs"]], "summary": kept}
+    settings = [entry["settings"] for entry in results["runs"]]
+    first = settings[0] if settings else {}
+    common = {name: first[name] for name in first if all(one.get(name, one) == first[name] for one in settings)}
+    runs = [_small_entry(entry, points, common, left_out) for entry in results["runs"]]
+    return results | {"runs": runs, "summary": kept, "common_settings": common}
 
 
-def _small_entry(entry: dict[str, Any], points: int) -> dict[str, Any]:
+def _small_entry(entry: dict[str, Any], points: int, common: dict[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
     small = dict(entry)
+    small["settings"] = {name: value for name, value in entry["settings"].items() if name not in common}
     for name in _CURVES:
         small[name] = [[step, _rounded(value)] for step, value in thinned(entry[name], points)]
     small["by_position"] = [_rounded(value) for value in entry.get("by_position", [])]
     if entry["result"] is not None:
-        small["result"] = {key: one for key, one in entry["result"].items() if key != "test_loss_by_position"}
+        small["result"] = {key: one for key, one in entry["result"].items() if key not in left_out}
     return small
 
 
