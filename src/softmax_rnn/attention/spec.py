@@ -155,12 +155,6 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def check_spec(spec: AttentionSpec) -> None:
-    """A spec, and not the name of one."""
-    if not isinstance(spec, AttentionSpec):
-        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
-
-
 def _part_to_dict(part: Part | None) -> dict[str, Any] | None:
     if part is None:
         return None

@@ -133,12 +133,15 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         cache = self._cache(past_key_values, use_cache, segment_ids)
         past = 0 if cache is None else cache.get_seq_length()
         key_mask = key_mask_of(attention_mask, batch, time, past)
+        limit = self.config.position_limit
         if position_ids is None:
             lengths = None if cache is None else cache.lengths
             position_ids = positions_of(
                 batch, time, key_mask=key_mask, segment_ids=segment_ids, lengths=lengths, device=hidden.device
             )
-        check_positions(position_ids, self.config.position_limit)
+            # Counted here, no position is beyond what the cache has seen: the largest need not be looked for.
+            limit = None if limit is None or past + time <= limit else limit
+        check_positions(position_ids, limit)
         if self.embed_positions is not None:
             hidden = hidden + self.embed_positions(position_ids)
         rotation = None if self.rotary_emb is None else self.rotary_emb(hidden, position_ids=position_ids)

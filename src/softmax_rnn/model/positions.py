@@ -40,8 +40,9 @@ def positions_of(
     >>> positions_of(1, 5, segment_ids=torch.tensor([[7, 7, 7, 2, 2]]))
     tensor([[0, 1, 2, 0, 1]])
     """
-    if key_mask is None and segment_ids is None and lengths is None:
-        return torch.arange(time, device=device)[None]
+    if key_mask is None and segment_ids is None:
+        counted = torch.arange(time, device=device)[None]
+        return counted if lengths is None else counted + lengths[:, None]
     real = torch.ones(batch, time, dtype=torch.bool, device=device) if key_mask is None else key_mask
     counted = real.long().cumsum(-1)
     if segment_ids is not None:
