@@ -151,6 +151,12 @@ class AttentionSpec:
         return cls.from_dict(parse_json(text, "spec"))
 
 
+def check_spec(spec: AttentionSpec) -> None:
+    """A spec, and not the name of one."""
+    if not isinstance(spec, AttentionSpec):
+        raise InputError(f"spec: expected an AttentionSpec, such as VARIANTS[name], got {type(spec).__name__}")
+
+
 def _words(name: str) -> str:
     return name.replace("_", " ")
 
