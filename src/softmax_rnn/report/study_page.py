@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from softmax_rnn.report.elements import Block, Note, Page, Prose, Section, Verdict, Verdicts
+from softmax_rnn.report.labels import labelled
 from softmax_rnn.report.page import save_figures, write_page
 from softmax_rnn.report.plots import unchecked_charts
 from softmax_rnn.report.study_costs import costs_section
@@ -29,7 +30,7 @@ from softmax_rnn.report.tables import write_tables
 def study_page(results: Results) -> Page:
     """The page of a study, or of runs put side by side."""
     with unchecked_charts():
-        return _page(results)
+        return _page(labelled(results))
 
 
 def _page(results: Results) -> Page:
