@@ -29,7 +29,7 @@ def study(
     new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
     scale: Annotated[
-        str, typer.Option(help="cpu; overnight: more seeds and steps; paper: the paper's models and data.")
+        str, typer.Option(help="cpu, or paper: the paper's models and data; a study file may also have overnight.")
     ] = "cpu",
     jobs: Annotated[
         int | None,
