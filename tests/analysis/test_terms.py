@@ -260,6 +260,7 @@ def test_the_command(tmp_path, capsys):
         terms(str(tmp_path / "model"), Path("none.txt"), output)
 
 
+@pytest.mark.slow
 def test_a_real_model():
     ids = load_tokenizer("smollm2")(default_text(), truncation=True, max_length=97)["input_ids"]
     model = load_pretrained("smollm2")

@@ -43,6 +43,7 @@ def tiny() -> LlamaForCausalLM:
     )
 
 
+@pytest.mark.slow
 def test_smollm2_is_an_ordinary_llama(smollm2, tmp_path: Path) -> None:
     model, tokenizer = smollm2
     assert type(model) is LlamaForCausalLM and not model.training and model.dtype == torch.float32
@@ -58,6 +59,7 @@ def test_smollm2_is_an_ordinary_llama(smollm2, tmp_path: Path) -> None:
         assert torch.equal(loaded(ids).logits, model(ids).logits)
 
 
+@pytest.mark.slow
 def test_smollm2_converted_to_softmax_is_itself(smollm2) -> None:
     model, tokenizer = smollm2
     ids = torch.tensor([tokenizer(default_text()[:2000])["input_ids"][:96]])
@@ -72,6 +74,7 @@ def test_smollm2_converted_to_softmax_is_itself(smollm2) -> None:
     assert isinstance(outputs.past_key_values, SpecCache)
 
 
+@pytest.mark.slow
 def test_what_conversions_do_to_smollm2(smollm2) -> None:
     model, tokenizer = smollm2
     variants = ("softmax", L2_NORM, "taylor_2", "taylor_3", "taylor_40")
