@@ -1,4 +1,4 @@
-"""Writing results: to a temporary name, then renamed, so that a file is whole or absent."""
+"""Files and folders: written under a temporary name, then renamed, so that a file is whole or absent; the cache."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from softmax_rnn.errors import InputError
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
@@ -85,3 +87,16 @@ def folder_with(marker: str, *keys: str, writes: tuple[str, ...]) -> Callable[[P
     """A test whether results may go into a folder: nothing in it has their names, or its marker is ours."""
     is_ours = json_with(*keys)
     return lambda folder: not any((folder / name).exists() for name in (marker, *writes)) or is_ours(folder / marker)
+
+
+def cache_folder() -> Path:
+    """Where tokenised texts are kept: ``$SOFTMAX_RNN_CACHE``, or a folder of the user's."""
+    return expanded(Path(os.environ.get("SOFTMAX_RNN_CACHE") or "~/.cache/softmax-rnn"))
+
+
+def expanded(path: Path) -> Path:
+    """The path with the home folder in the place of ``~``."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise InputError(f"cache: {path} has no meaning here: no home folder is known; set SOFTMAX_RNN_CACHE") from None

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.errors import InputError
+from softmax_rnn.files import cache_folder
 from softmax_rnn.version import __version__
 
 
@@ -43,19 +43,6 @@ def describe() -> dict[str, Any]:
         "torch": version("torch"),
         "softmax_rnn": __version__,
     }
-
-
-def cache_folder() -> Path:
-    """Where tokenised texts are kept: ``$SOFTMAX_RNN_CACHE``, or a folder of the user's."""
-    return expanded(Path(os.environ.get("SOFTMAX_RNN_CACHE") or "~/.cache/softmax-rnn"))
-
-
-def expanded(path: Path) -> Path:
-    """The path with the home folder in the place of ``~``."""
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        raise InputError(f"cache: {path} has no meaning here: no home folder is known; set SOFTMAX_RNN_CACHE") from None
 
 
 def surroundings(with_torch: bool = True) -> dict[str, Any]:

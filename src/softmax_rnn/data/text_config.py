@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.machine import cache_folder, expanded
+from softmax_rnn.files import cache_folder, expanded
 
 
 class TextConfig(BaseModel):

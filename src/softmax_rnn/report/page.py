@@ -3,8 +3,7 @@
 Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's own scripts by
 their hash and forbids every other script and every request, whatever a name in the data may say.
 
->>> from softmax_rnn.report.elements import Page
-from softmax_rnn.report.theme import schema_version, Prose, Section
+>>> from softmax_rnn.report.elements import Page, Prose, Section
 >>> html = page_html(Page("Demo", "A page", [Section("first", "First <b>", [Prose("1 < 2")])]))
 >>> "<p>1 &lt; 2</p>" in html, "First &lt;b&gt;" in html
 (True, True)
@@ -21,8 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softmax_rnn.files import finite, write_whole
-from softmax_rnn.machine import cache_folder
+from softmax_rnn.files import cache_folder, finite, write_whole
 from softmax_rnn.report import cells, elements, tables, theme
 from softmax_rnn.report.elements import Page
 from softmax_rnn.report.theme import schema_version
