@@ -140,23 +140,22 @@ def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of
 
 
 # ---- From the formula of one row to a function of tensors
+PARAMETERS = {"norm_weight", "norm_bias", "length_exponent"}  # tensors without an axis of the batch
+ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
+
+
 def f(formula: Callable[[Row], Tensor]) -> Callable[..., Tensor]:
-    def attention(
-        q, k, v, *, input_gate=None, output_gate=None, forget_gate=None, norm_weight=None, norm_bias=None,
-        length_exponent=None, key_mask=None, segment_ids=None,
-    ):  # fmt: skip
+    def attention(q, k, v, *, key_mask=None, segment_ids=None, **tensors):
         (batch, heads, length, _), group = q.shape, q.shape[1] // k.shape[1]
         k, v = (torch.stack([y[:, h // group] for h in range(heads)], dim=1) for y in (k, v))
         ones = torch.ones(batch, length, dtype=torch.bool)
         real, segment = ones if key_mask is None else key_mask, ones if segment_ids is None else segment_ids
-        batched = {"q": q, "k": k, "v": v, "real": real, "segment": segment}
-        batched |= {"input_gate": input_gate, "output_gate": output_gate, "forget_gate": forget_gate}
         out = []
         for b in range(batch):
-            x = SimpleNamespace(**{name: None if y is None else y[b] for name, y in batched.items()})
-            x.length_exponent = length_exponent
-            x.norm_weight = 1.0 if norm_weight is None else norm_weight
-            x.norm_bias = 0.0 if norm_bias is None else norm_bias
+            x = SimpleNamespace(q=q[b], k=k[b], v=v[b], real=real[b], segment=segment[b], **ABSENT)
+            for name, y in tensors.items():
+                if y is not None:
+                    setattr(x, name, y if name in PARAMETERS else y[b])
             rows = [Row(x, i) for i in range(length)]
             out.append(torch.stack([formula(r) if r.keys else x.v[:, :0].sum(1) for r in rows], dim=1))
         return torch.stack(out)

@@ -55,13 +55,19 @@ def simplify(spec: AttentionSpec) -> AttentionSpec:
     if is_scale_invariant(spec):
         if is_positive_row_factor(spec):
             spec = replace(spec, normaliser=None)
-        if spec.output_gate and not spec.output_gate.after_norm:
+        if _gates_rows_before_norm(spec):
             spec = replace(spec, output_gate=None)
     score = spec.score
     highest = None if spec.feature_map is None else spec.feature_map.highest_product
     if highest is not None and score.clamp is not None and score.clamp >= highest * (score.scale or 1.0):
         spec = replace(spec, score=replace(score, clamp=None))  # as a cosine, which is at most 1
     return _drop_constant_factor(spec)
+
+
+def _gates_rows_before_norm(spec: AttentionSpec) -> bool:
+    """Whether the output gate is a positive factor of the row that the norm sees."""
+    gate = spec.output_gate
+    return gate is not None and gate.is_row_factor and not gate.after_norm
 
 
 def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
@@ -123,7 +129,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
         norm, eps = _words(spec.output_norm.kind), spec.output_norm.eps
         if is_positive_row_factor(spec):
             said.append(f"the normaliser cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
-        if spec.output_gate and not spec.output_gate.after_norm:
+        if _gates_rows_before_norm(spec):
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
     factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
     if spec.score.is_exponential and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:

@@ -31,6 +31,10 @@ class Output:
         """The row multiplied by one more number (B, H, T)."""
         return replace(self, factor=factor if self.factor is None else self.factor * factor)
 
+    def times_each(self, factors: Float[Tensor, "B H T E"]) -> Output:
+        """Each channel multiplied by a number of its own."""
+        return replace(self, y=self.y * factors)
+
     def times_exp(self, log_factor: Float[Tensor, "B H T"]) -> Output:
         """The row multiplied by e^log_factor, which need not be a float."""
         return replace(self, log_scale=log_factor if self.log_scale is None else self.log_scale + log_factor)
@@ -124,8 +128,8 @@ def epilogue(sums: Sums, rows: Rows) -> Float[Tensor, "B H T E"]:
         output = spec.normaliser.normalise(output, rows)
     gate = spec.output_gate
     if gate is not None and not gate.after_norm:
-        output = output.times(gate.factor(rows.tensors))
+        output = gate.before_norm(output, rows.tensors)
     y = output.value() if spec.output_norm is None else spec.output_norm.norm(output, rows.tensors)
     if gate is not None and gate.after_norm:
-        y = y * gate.factor(rows.tensors)[..., None]
+        y = gate.behind_norm(y, rows.tensors)
     return torch.where((rows.lengths > 0)[:, None, :, None], y, 0) if rows.real is not None else y

@@ -21,11 +21,11 @@ def formula(spec: AttentionSpec) -> str:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     gate = spec.output_gate
     if gate and not gate.after_norm:
-        output = f"gᵒ · {output}"
+        output = gate.text(output)
     if spec.output_norm:
         output = spec.output_norm.text(output)
     if gate and gate.after_norm:
-        output = f"gᵒ · {output}"
+        output = gate.text(output)
     return f"o = {output},  w = {weight}"
 
 

@@ -17,10 +17,12 @@ from softmax_rnn.attention.parts.score import (
     taylor_coefficients,
     taylor_score,
 )
+from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 
 __all__ = [
     "FLOAT32_EPS",
     "MAX_ORDER",
+    "Activation",
     "Cosine",
     "CumulativeGate",
     "Decay",
@@ -42,6 +44,7 @@ __all__ = [
     "Relu",
     "RowSum",
     "Score",
+    "VectorGate",
     "power_score",
     "taylor_coefficients",
     "taylor_score",

@@ -12,6 +12,8 @@ from softmax_rnn.attention.parts.base import Declaration, Part, Projection, sigm
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from softmax_rnn.attention.epilogue import Output
+
 
 class Decay(StrEnum):
     """How a model turns a raw projection r into the log decay of a step; `attend` takes the log decay."""
@@ -111,6 +113,17 @@ class OutputGate(Part):
         multiplies = "output" if self.after_norm else "values"
         return (Declaration("output_gate", "B H T", Projection(sigmoid), multiplies=multiplies),)
 
-    def factor(self, tensors: Mapping[str, Tensor]) -> Tensor:
-        """What multiplies the output: (B, H, T)."""
-        return tensors["output_gate"]
+    is_row_factor: ClassVar[bool] = True
+    """Whether a row has one gate, which is positive; otherwise each channel has its own."""
+
+    def before_norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Output:
+        """The row in the making, gated."""
+        return output.times(tensors["output_gate"])
+
+    def behind_norm(self, y: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
+        """The output (B, H, T, E), gated."""
+        return y * tensors["output_gate"][..., None]
+
+    def text(self, x: str) -> str:
+        """The gate in front of x in a formula."""
+        return f"gᵒ · {x}"
