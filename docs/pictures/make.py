@@ -1,7 +1,7 @@
 """Makes the pictures of the README and the documents: the report in a browser, the terminal, and what was measured.
 
     python docs/pictures/make.py           everything
-    python docs/pictures/make.py terminal  one part: report, terminal or figures
+    python docs/pictures/make.py terminal  one part: report, terminal, headline or figures
 
 It needs Chromium and playwright, which `make test-browser` installs, for the report alone. All numbers come from the
 dated files in benchmarks/.
@@ -83,6 +83,38 @@ def terminal() -> None:
     _save(console, "terminal-explain", "softmax-rnn explain taylor_4")
 
 
+WORDS = {
+    "taylor_2": "Taylor order 2",
+    "gated_softmax_no_gate_L2norm_nodivS_noclamp": "L2 norm, no denominator",
+    "softmax_divS_gate": "gate, no denominator",
+    "linear_elu": "linear attention",
+    "taylor_1": "Taylor order 1",
+}
+
+
+def headline() -> None:
+    """The picture at the top of the README: the gaps of the quick study, with words for names."""
+    import altair as alt
+
+    rows = []
+    for row in _read(STUDY)["summary"]["final"]:
+        gap = row["gap"]
+        if row["grid"] != "recall" and row["variant"] in WORDS and gap and gap["mean"] is not None:
+            low, high = gap["mean"] - gap["half"], gap["mean"] + gap["half"]
+            rows.append({"part": WORDS[row["variant"]], "gap": gap["mean"], "low": low, "high": high})
+    order = list(WORDS.values())
+    part = alt.Y("part:N", sort=order, title=None)
+    title = "test loss above softmax, nats per byte"
+    bars = alt.Chart(alt.Data(values=rows)).mark_rule(strokeWidth=3, color="#0072b2")
+    bars = bars.encode(y=part, x=alt.X("low:Q", title=title), x2="high:Q")
+    dots = alt.Chart(alt.Data(values=rows)).mark_circle(size=140, opacity=1, color="#0072b2")
+    dots = dots.encode(y=part, x=alt.X("gap:Q", title=title))
+    softmax = alt.Chart(alt.Data(values=[{"x": 0}])).mark_rule(strokeDash=[5, 4]).encode(x="x:Q")
+    chart = (softmax + bars + dots).properties(width=560, height=180, padding=12)
+    chart = chart.configure_axis(labelFontSize=14, titleFontSize=14, titleFontWeight="normal", labelLimit=260)
+    chart.configure_view(stroke=None).save(HERE / "gaps.png", ppi=110)
+
+
 def figures() -> None:
     """The figures in benchmarks/, each from the numbers beside it."""
     from softmax_rnn.report.bench_charts import attention_chart, decode_chart, model_chart
@@ -151,7 +183,7 @@ def _save(console: Any, name: str, title: str) -> None:
     (HERE / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
-PARTS = {"report": report, "terminal": terminal, "figures": figures}
+PARTS = {"report": report, "terminal": terminal, "headline": headline, "figures": figures}
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)
