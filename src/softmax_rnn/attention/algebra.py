@@ -12,7 +12,6 @@ from functools import cache
 from math import comb
 
 from softmax_rnn.attention.parts import (
-    ForgetGate,
     LayerNorm,
     Part,
     Polynomial,
@@ -86,7 +85,7 @@ def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
 def _function(spec: AttentionSpec) -> AttentionSpec:
     """Simplified, without what only the model around the attention reads."""
     spec = simplify(spec)
-    return replace(spec, forget_gate=ForgetGate()) if spec.forget_gate else spec
+    return replace(spec, forget_gate=spec.forget_gate.bare()) if spec.forget_gate else spec
 
 
 def same_function(a: AttentionSpec, b: AttentionSpec) -> bool:

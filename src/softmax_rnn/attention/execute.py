@@ -163,7 +163,7 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     v = prologue.values(spec, v, call.tensors, now.lengths, shape.heads)
     decay = None
     if spec.forget_gate is not None:
-        decay = RunningDecay.of(spec.forget_gate.log_decay(call.tensors), now.new.key_mask)
+        decay = RunningDecay.of(spec.forget_gate.log_decay(call.tensors, call.k, shape.heads), now.new.key_mask)
     heads = shape.heads if spec.differs_by_head else shape.kv_heads
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
     buffers = (None, None)

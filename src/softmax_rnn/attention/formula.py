@@ -12,25 +12,27 @@ from softmax_rnn.attention.spec import AttentionSpec
 
 def formula(spec: AttentionSpec) -> str:
     """One line: the output o of a query, then the weight w of a key."""
-    weight = spec.score.text(_dot(spec))
-    if spec.forget_gate:
+    weight, gate = spec.score.text(_dot(spec)), spec.forget_gate
+    if gate and not gate.by_channel:
         weight += " · decay"
-    value = "gⁱ v" if spec.input_gate else "v"
+    value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
     output = f"Σ w {value}"
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
-    gate = spec.output_gate
-    if gate and not gate.after_norm:
-        output = gate.text(output)
+    out_gate = spec.output_gate
+    if out_gate and not out_gate.after_norm:
+        output = out_gate.text(output)
     if spec.output_norm:
         output = spec.output_norm.text(output)
-    if gate and gate.after_norm:
-        output = gate.text(output)
-    return f"o = {output},  w = {weight}"
+    if out_gate and out_gate.after_norm:
+        output = out_gate.text(output)
+    decay = f",  decay = Π α,  α = {gate.text()}" if gate else ""
+    return f"o = {output},  w = {weight}{decay}"
 
 
 def _dot(spec: AttentionSpec) -> str:
-    dot = "·".join(spec.feature_map.text(x) for x in ("q", "k")) if spec.feature_map else "q·k"
+    q, k = (spec.feature_map.text(x) if spec.feature_map else x for x in ("q", "k"))
+    dot = f"{q}·(decay ⊙ {k})" if spec.forget_gate and spec.forget_gate.by_channel else f"{q}·{k}"
     scale = spec.score.scale
     dot = f"{dot}/√d" if scale is None else dot if scale == 1 else f"{scale:g} {dot}"
     return dot if spec.score.clamp is None else f"min({dot}, {spec.score.clamp:g})"

@@ -13,7 +13,7 @@ needs no torch. ``None`` in a field means that the part is absent.
 from __future__ import annotations
 
 import json
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from softmax_rnn.attention.parts import (
     Exp,
     FeatureMap,
-    ForgetGate,
+    Forgetting,
     InputGate,
     Normaliser,
     OutputGate,
@@ -49,7 +49,7 @@ class AttentionSpec:
 
     feature_map: FeatureMap | None = None
     score: Score = Exp()
-    forget_gate: ForgetGate | None = None
+    forget_gate: Forgetting | None = None
     input_gate: InputGate | None = None
     normaliser: Normaliser | None = RowSum()
     output_gate: OutputGate | None = None
@@ -124,6 +124,11 @@ class AttentionSpec:
     def polynomial(self) -> Polynomial | None:
         """The score as a polynomial with finitely many features, or None when it has no fixed-size state."""
         return self.score.finite_features
+
+    def of_layer(self, layer: int, layers: int) -> AttentionSpec:
+        """The spec as layer number ``layer`` of so many has it: some decays depend on the depth."""
+        gate = None if self.forget_gate is None else self.forget_gate.of_layer(layer, layers)
+        return self if gate == self.forget_gate else replace(self, forget_gate=gate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: absent parts are None, the others carry their kind."""

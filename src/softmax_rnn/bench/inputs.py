@@ -51,5 +51,8 @@ def random_tensor(declared: Declaration, noise: Tensor) -> Tensor:
     made = declared.made
     if isinstance(made, Projection):
         return made.activation(noise + made.typical)
-    first = made.first(tuple(noise.shape)).to(noise) if callable(made.first) else made.first
-    return first + 0.1 * noise
+    if not callable(made.first):
+        return made.first + 0.1 * noise
+    with torch.random.fork_rng(devices=[]):  # first values may be drawn: the same ones for the same noise
+        torch.manual_seed(0)
+        return made.first(tuple(noise.shape)).to(noise) + 0.1 * noise

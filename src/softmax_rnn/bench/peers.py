@@ -37,7 +37,7 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
         x = x.clamp(max=spec.score.clamp)
     weights = torch.exp(x) if spec.score.is_exponential else spec.score.series().differentiable(x)
     if spec.forget_gate is not None:
-        decay = spec.forget_gate.log_decay(needed).cumsum(-1)
+        decay = spec.forget_gate.log_decay(needed, tensors["k"], q.shape[1]).cumsum(-1)
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
     weights = weights.tril()
     row_sum = weights.sum(-1) if spec.wants_row_sum else None

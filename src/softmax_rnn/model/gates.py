@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from softmax_rnn.attention.parts.base import Declaration, Parameter, Projection
+from softmax_rnn.attention.parts.base import Declaration, First, Projection
 from softmax_rnn.attention.spec import AttentionSpec
 
 
@@ -45,7 +46,7 @@ class SpecTensors(nn.Module):
         for name, declared in spec.declared.items():
             if isinstance(declared.made, Projection):
                 width = math.prod(self._own_shape(declared))
-                self.add_module(name, nn.Linear(hidden_size, width, bias=True, device=device, dtype=dtype))
+                self.add_module(name, _linear(hidden_size, width, declared.made.rank, device, dtype))
             else:
                 first = torch.empty(self._own_shape(declared), device=device, dtype=dtype)
                 self.register_parameter(name, nn.Parameter(first))
@@ -67,9 +68,9 @@ class SpecTensors(nn.Module):
         for name, declared in self.spec.declared.items():
             if isinstance(declared.made, Projection):
                 if declared.made.first_bias:
-                    init.constant_(getattr(self, name).bias, declared.made.first_bias)
+                    _fill(getattr(self, name).bias, declared.made.first_bias, self._own_shape(declared))
             else:
-                _fill(getattr(self, name), declared.made)
+                _fill(getattr(self, name), declared.made.first, self._own_shape(declared))
 
     def forward(self, hidden: Float[Tensor, "B T hidden"]) -> dict[str, Tensor]:
         """The tensors by the names that `attend` takes."""
@@ -84,8 +85,36 @@ class SpecTensors(nn.Module):
         return declared.made.activation(raw.to(torch.promote_types(raw.dtype, torch.float32)))
 
 
-def _fill(parameter: nn.Parameter, made: Parameter) -> None:
-    if callable(made.first):
-        init.copy_(parameter, made.first(tuple(parameter.shape)).to(parameter))
+def _fill(parameter: Tensor, first: First, shape: tuple[int, ...]) -> None:
+    if callable(first):
+        init.copy_(parameter, first(shape).to(parameter).reshape(parameter.shape))
     else:
-        init.constant_(parameter, made.first)
+        init.constant_(parameter, first)
+
+
+class LowRank(nn.Sequential):
+    """W = B A: two matrices with few numbers between them, and one bias."""
+
+    def __init__(
+        self, wide: int, rank: int, width: int, device: torch.device | str | None, dtype: torch.dtype | None
+    ) -> None:
+        down = nn.Linear(wide, rank, bias=False, device=device, dtype=dtype)
+        super().__init__(down, nn.Linear(rank, width, device=device, dtype=dtype))
+
+    @property
+    def weight(self) -> Tensor:
+        """The matrix that the bias belongs to."""
+        return cast(nn.Linear, self[1]).weight
+
+    @property
+    def bias(self) -> Tensor:
+        """The bias."""
+        return cast(nn.Linear, self[1]).bias
+
+
+def _linear(
+    wide: int, width: int, rank: int | None, device: torch.device | str | None, dtype: torch.dtype | None
+) -> nn.Linear | LowRank:
+    if rank is not None:
+        return LowRank(wide, rank, width, device, dtype)
+    return nn.Linear(wide, width, bias=True, device=device, dtype=dtype)

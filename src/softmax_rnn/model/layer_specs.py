@@ -44,8 +44,9 @@ def layer_specs(value: LayerSpecs, layers: int, what: str = "layers") -> tuple[A
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) != layers:
             raise InputError(f"{what}: expected {layers} specs, one per layer, got {len(value)}")
-        return tuple(as_spec(one) for one in value)
-    return (as_spec(value),) * layers  # pyright: ignore[reportArgumentType]
+        return tuple(as_spec(one).of_layer(layer, layers) for layer, one in enumerate(value))
+    spec = as_spec(value)  # pyright: ignore[reportArgumentType]
+    return tuple(spec.of_layer(layer, layers) for layer in range(layers))
 
 
 def has_ranges(value: object) -> bool:
@@ -72,7 +73,7 @@ def _from_ranges(ranges: Mapping[Any, Any], layers: int, what: str) -> tuple[Att
     missing = [layer for layer, spec in enumerate(specs) if spec is None]
     if missing:
         raise InputError(f"{what}: layer {missing[0]} has no attention; {len(missing)} of {layers} are in no range")
-    return tuple(spec for spec in specs if spec is not None)
+    return tuple(spec.of_layer(layer, layers) for layer, spec in enumerate(specs) if spec is not None)
 
 
 def as_values(value: LayerSpecs, layers: int, what: str = "attention_spec") -> dict[str, Any] | list[dict[str, Any]]:

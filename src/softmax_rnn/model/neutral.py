@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from softmax_rnn.attention.parts.base import Projection
-from softmax_rnn.attention.parts.gates import NO_DECAY
+from softmax_rnn.attention.parts.decays import NO_DECAY
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.gates import SpecTensors
 
@@ -70,7 +70,12 @@ def neutral_tensors(
             made.copy_(before) if isinstance(made, Tensor) else made.load_state_dict(before.state_dict())
         elif isinstance(declared.made, Projection):
             made.weight.zero_()
-            # A forget gate's bias is as far from 0 as the caller wants it.
-            far = abs(declared.made.neutral_bias) == NO_DECAY
-            made.bias.fill_(declared.made.neutral_bias * (forget_bias / NO_DECAY if far else 1.0))
+            made.bias.fill_(_neutral(declared.made.neutral_bias, forget_bias))
+        elif declared.made.neutral is not None:
+            made.fill_(_neutral(declared.made.neutral, forget_bias))
     return new
+
+
+def _neutral(value: float, forget_bias: float) -> float:
+    """What keeps a decay from decaying is as far from 0 as the caller wants it."""
+    return value * forget_bias / NO_DECAY if abs(value) == NO_DECAY else value

@@ -4,8 +4,10 @@ A part says what it is, and how it is computed; torch is imported only when it c
 """
 
 from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
+from softmax_rnn.attention.parts.decays import Decay, FixedDecay, ForgetGate, Forgetting, MambaDecay, Schedule
 from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu
-from softmax_rnn.attention.parts.gates import Decay, ForgetGate, InputGate, OutputGate
+from softmax_rnn.attention.parts.gates import InputGate, OutputGate
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
 from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
 from softmax_rnn.attention.parts.score import (
@@ -22,19 +24,27 @@ from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 __all__ = [
     "FLOAT32_EPS",
     "MAX_ORDER",
+<<<<<<< HEAD
     "Activation",
+=======
+    "ChannelGate",
+>>>>>>> f460d06 (Constant decays per head, a divisor, first biases, and Mamba-2's decay with its tied input gate)
     "Cosine",
     "CumulativeGate",
     "Decay",
     "EluPlusOne",
     "Exp",
     "FeatureMap",
+    "FixedDecay",
     "ForgetGate",
+    "Forgetting",
     "InputGate",
+    "KeyDecay",
     "L2Norm",
     "LayerNorm",
     "LearnedLength",
     "Length",
+    "MambaDecay",
     "Normaliser",
     "OutputGate",
     "OutputNorm",
@@ -43,6 +53,7 @@ __all__ = [
     "RMSNorm",
     "Relu",
     "RowSum",
+    "Schedule",
     "Score",
     "VectorGate",
     "power_score",

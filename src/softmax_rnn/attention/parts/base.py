@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from softmax_rnn.errors import InputError
 
@@ -35,25 +35,33 @@ def sigmoid(raw: Tensor) -> Tensor:
     return raw.sigmoid()
 
 
+First: TypeAlias = "float | Callable[[tuple[int, ...]], Tensor]"
+"""A first value, or a function from the shape of a tensor to its first values."""
+
+
 @dataclass(frozen=True)
 class Projection:
     """A model makes the tensor as activation(W h + b), h the hidden state of the position."""
 
     activation: Callable[[Tensor], Tensor] = identity
-    first_bias: float = 0.0
+    first_bias: First = 0.0
     """Where b starts in a new model."""
     neutral_bias: float = 0.0
     """b in a converted model, with W = 0: the part then changes nothing, or multiplies by one known number."""
     typical: float = 0.0
     """Benches and tests draw the raw projection around this."""
+    rank: int | None = None
+    """W is a product of two matrices with so many rows and columns between them; None: one matrix."""
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A model learns the tensor itself."""
 
-    first: float | Callable[[tuple[int, ...]], Tensor] = 0.0
-    """Its first value, or a function from its shape to its first values; a conversion starts from it too."""
+    first: First = 0.0
+    """Its first value in a new model."""
+    neutral: float | None = None
+    """Its value in a converted model; None: the first value."""
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,8 @@ def families() -> Iterator[Family]:
     yield Family("sata_{n}", taylor, "SATA (2026): Taylor order n with the symmetric state", (4,))
     yield Family(
         "power_attention_{n}",
-        lambda n: AttentionSpec(score=power_score(n), forget_gate=ForgetGate()),
-        "power attention (2025): an even power with a forget gate",
+        lambda n: AttentionSpec(score=power_score(n), forget_gate=ForgetGate(first_bias=6.906768)),
+        "an even power with a forget gate that starts at a decay of 0.999; theirs is per key head",
         (2, 4),
     )
 

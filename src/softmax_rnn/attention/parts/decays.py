@@ -1,0 +1,307 @@
+"""What happens to the past at each step: one decay per head, constant or made from the hidden state.
+
+decay(i, j) = α_{j+1} ⋯ α_i, and parts give log α. Decays per channel are in `channel_decays`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+from softmax_rnn.attention.parts.base import Declaration, Parameter, Part, Projection
+from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NO_DECAY = 40.0
+"""log σ(40) = −4e-18: no decay at all, and no slope either. 8 forgets 0.03 % per step and learns."""
+
+
+@dataclass(frozen=True)
+class Forgetting(Part):
+    """Whatever stands in the slot of the forget gate."""
+
+    slot: ClassVar[str] = "forget_gate"
+    by_channel: ClassVar[bool] = False
+    """Whether each channel of a key has a decay of its own."""
+
+    @property
+    def differs_by_head(self) -> bool:
+        """Each query head forgets at its own rate."""
+        return True
+
+    @property
+    def reads_before_decay(self) -> bool:
+        """Whether a query reads the state before the decay of its step; its key then counts by `own_weight`."""
+        return False
+
+    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
+        """log α of each step (B, H, T), or (B, H, T, F) per channel; k (B, K, T, D) are the keys as they were given."""
+        raise NotImplementedError(f"{type(self).__name__} has no method log_decay")
+
+    def keys(self, features: Tensor, k: Tensor) -> Tensor:
+        """The keys as they enter the sum, from their features and from the keys as they were given."""
+        return features
+
+    def own_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+        """What multiplies each channel of the product of a query with its own key (H, F)."""
+        return None
+
+    def of_layer(self, layer: int, layers: int) -> Forgetting:
+        """The part as layer number ``layer`` of so many has it."""
+        return self
+
+    def bare(self) -> Forgetting:
+        """Without what only a model reads: two parts with the same bare one are the same function."""
+        return self
+
+    def text(self) -> str:
+        """α in a formula."""
+        return "α"
+
+    def value_text(self) -> str:
+        """What stands before v in a formula."""
+        return ""
+
+
+class Decay(StrEnum):
+    """How a model turns a raw projection r into the log decay of a step; `attend` takes the log decay."""
+
+    LOG_SIGMOID = "log_sigmoid"
+    """log σ(r), as in the Forgetting Transformer and in power attention."""
+    NEGATIVE_SOFTPLUS = "negative_softplus"
+    """−softplus(r), as in 2Mamba."""
+    NEGATIVE_EXP = "negative_exp"
+    """−eʳ, as in RWKV-6."""
+    SCALED = "scaled"
+    """r / 1024, as in the reference's gated_softmax_decay; positive values let the past grow."""
+
+
+def log_sigmoid(raw: Tensor) -> Tensor:
+    """log σ(r)."""
+    import torch
+
+    return torch.nn.functional.logsigmoid(raw)
+
+
+def negative_softplus(raw: Tensor) -> Tensor:
+    """−log(1 + eʳ)."""
+    import torch
+
+    return -torch.nn.functional.softplus(raw)
+
+
+def negative_exp(raw: Tensor) -> Tensor:
+    """−eʳ."""
+    return -raw.exp()
+
+
+def scaled(raw: Tensor) -> Tensor:
+    """r / 1024."""
+    return raw / 1024
+
+
+def softplus(raw: Tensor) -> Tensor:
+    """log(1 + eʳ)."""
+    import torch
+
+    return torch.nn.functional.softplus(raw)
+
+
+_PROJECTIONS = {
+    Decay.LOG_SIGMOID: Projection(log_sigmoid, neutral_bias=NO_DECAY, typical=2.0),
+    Decay.NEGATIVE_SOFTPLUS: Projection(negative_softplus, neutral_bias=-NO_DECAY, typical=-2.0),
+    Decay.NEGATIVE_EXP: Projection(negative_exp, neutral_bias=-NO_DECAY, typical=-2.0),
+    Decay.SCALED: Projection(scaled, typical=-100.0),
+}
+_TEXTS = {
+    Decay.LOG_SIGMOID: "σ(r)",
+    Decay.NEGATIVE_SOFTPLUS: "σ(−r)",
+    Decay.NEGATIVE_EXP: "exp(−eʳ)",
+    Decay.SCALED: "exp(r/1024)",
+}
+
+
+@cache
+def decay_projection(decay: Decay, divisor: float) -> Projection:
+    """How a model makes a log decay; the same object for the same options, so that declarations can be compared."""
+    made = _PROJECTIONS[decay]
+    if divisor == 1:
+        return made
+
+    def divided(raw: Tensor) -> Tensor:
+        return made.activation(raw) / divisor
+
+    return replace(made, activation=divided)
+
+
+def decay_text(decay: Decay, divisor: float) -> str:
+    """α in a formula."""
+    return _TEXTS[decay] + ("" if divisor == 1 else f"^(1/{divisor:g})")
+
+
+def check_divisor(divisor: float) -> None:
+    """A divisor is positive."""
+    if not (math.isfinite(divisor) and divisor > 0):
+        raise InputError(f"divisor: expected a positive number, got {divisor!r}")
+
+
+@dataclass(frozen=True)
+class ForgetGate(Forgetting):
+    """log α = the tensor forget_gate; a model makes it from the hidden state, as ``decay`` says, over ``divisor``."""
+
+    kind: ClassVar[str] = "forget_gate"
+    decay: Decay = Decay.LOG_SIGMOID
+    divisor: float = 1.0
+    first_bias: float = 0.0
+    """The bias of the projection in a new model."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_divisor(self.divisor)
+
+    @property
+    def tensors(self) -> tuple[Declaration, ...]:
+        """forget_gate: the log decay of each step."""
+        made = replace(decay_projection(self.decay, self.divisor), first_bias=self.first_bias)
+        return (Declaration("forget_gate", "B H T", made),)
+
+    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
+        """The tensor itself."""
+        return tensors["forget_gate"]
+
+    def bare(self) -> Forgetting:
+        """How the tensor was made is the model's affair."""
+        return ForgetGate()
+
+    def text(self) -> str:
+        """As the model makes it."""
+        return decay_text(self.decay, self.divisor)
+
+
+class Schedule(StrEnum):
+    """Constant decays, head by head; h counts from 0, H heads."""
+
+    RETNET = "retnet"
+    """α = 1 − 2^(−5−h)."""
+    LIGHTNING = "lightning"
+    """log α = −(8/H)(1 − layer/layers) h: head 0 never forgets, and deep layers forget less."""
+    ALIBI = "alibi"
+    """log α = −2^(−8(h+1)/H)."""
+
+
+def _retnet(heads: int, depth: float) -> list[float]:
+    return [math.log1p(-(2.0 ** (-5 - h))) for h in range(heads)]
+
+
+def _lightning(heads: int, depth: float) -> list[float]:
+    return [-8 / heads * (1 - depth) * h for h in range(heads)]
+
+
+def _alibi(heads: int, depth: float) -> list[float]:
+    return [-(2.0 ** (-8 * (h + 1) / heads)) for h in range(heads)]
+
+
+_SCHEDULES: dict[Schedule, tuple[Callable[[int, float], list[float]], str]] = {
+    Schedule.RETNET: (_retnet, "1 − 2^(−5−h)"),
+    Schedule.LIGHTNING: (_lightning, "exp(−8h/H · (1 − layer/layers))"),
+    Schedule.ALIBI: (_alibi, "exp(−2^(−8(h+1)/H))"),
+}
+
+
+@dataclass(frozen=True)
+class FixedDecay(Forgetting):
+    """A constant α per head. No tensor, nothing to learn.
+
+    ``layer`` of ``layers`` matters to the lightning schedule alone. A model fills both in; without them it is layer 0.
+    """
+
+    kind: ClassVar[str] = "fixed_decay"
+    schedule: Schedule = Schedule.RETNET
+    layer: int | None = None
+    layers: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.layer is None) != (self.layers is None):
+            raise InputError(f"layer: expected both layer and layers, or neither, got {self.layer} of {self.layers}")
+        if self.layer is not None and self.layers is not None and not 0 <= self.layer < self.layers:
+            raise InputError(f"layer: expected 0 to {self.layers - 1}, got {self.layer}")
+
+    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
+        """The same at every step."""
+        import torch
+
+        depth = 0.0 if self.layer is None or self.layers is None else self.layer / self.layers
+        rates = torch.tensor(_SCHEDULES[self.schedule][0](heads, depth), dtype=torch.float64, device=k.device)
+        return rates[None, :, None].expand(k.shape[0], -1, k.shape[2])
+
+    def of_layer(self, layer: int, layers: int) -> Forgetting:
+        """Only the lightning schedule knows layers."""
+        known = self.schedule != Schedule.LIGHTNING or self.layer is not None
+        return self if known else replace(self, layer=layer, layers=layers)
+
+    def text(self) -> str:
+        """By the schedule."""
+        return _SCHEDULES[self.schedule][1]
+
+
+STEPS = (1e-3, 0.1)
+RATES = (1.0, 16.0)
+
+
+def first_step_biases(shape: tuple[int, ...]) -> Tensor:
+    """softplus⁻¹(Δ), Δ log-uniform in 0.001 … 0.1."""
+    import torch
+
+    low, high = (math.log(step) for step in STEPS)
+    step = torch.exp(low + (high - low) * torch.rand(shape))
+    return step + torch.log(-torch.expm1(-step))
+
+
+def first_log_rates(shape: tuple[int, ...]) -> Tensor:
+    """log A, A uniform in 1 … 16."""
+    import torch
+
+    return torch.log(RATES[0] + (RATES[1] - RATES[0]) * torch.rand(shape))
+
+
+ONE_STEP = math.log(math.expm1(1.0))
+"""softplus⁻¹(1)."""
+
+
+@dataclass(frozen=True)
+class MambaDecay(Forgetting):
+    """α = exp(−e^A Δ), Δ = softplus(r + b) a step of time; the value that enters is multiplied by the same Δ."""
+
+    kind: ClassVar[str] = "mamba"
+
+    @property
+    def tensors(self) -> tuple[Declaration, ...]:
+        """time_step: Δ. log_rate: A, learned per head. A conversion starts at Δ = 1 with a rate of 0."""
+        step = Projection(softplus, first_bias=first_step_biases, neutral_bias=ONE_STEP, typical=-3.0)
+        return (
+            Declaration("time_step", "B H T", step, multiplies="values"),
+            Declaration("log_rate", "H", Parameter(first_log_rates, neutral=-NO_DECAY)),
+        )
+
+    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
+        """−e^A Δ."""
+        return -tensors["log_rate"].exp()[:, None] * tensors["time_step"]
+
+    def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
+        """The same Δ."""
+        return tensors["time_step"]
+
+    def text(self) -> str:
+        """With the step of time."""
+        return "exp(−e^A Δ)"
+
+    def value_text(self) -> str:
+        """The step of time as the input gate."""
+        return "Δ "

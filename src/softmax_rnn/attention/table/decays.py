@@ -1,0 +1,68 @@
+"""Attentions that forget: a constant decay per head, one made from the hidden state, one per channel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from softmax_rnn.attention.parts import (
+    FixedDecay,
+    ForgetGate,
+    Forgetting,
+    MambaDecay,
+    RMSNorm,
+    Schedule,
+    VectorGate,
+    power_score,
+)
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.table.variant_table import Variant
+
+DECAYS = "decays"
+RMS = RMSNorm(eps=1e-5)
+CONV = {"use_rope": False, "conv_width": 4, "conv_activation": "silu"}
+
+
+SILU = VectorGate(after_norm=True)
+
+
+def forgetting(forget_gate: Forgetting, scale: float | None = None) -> AttentionSpec:
+    """Linear attention that forgets: Σ_j (q·k_j) decay(i, j) v_j, no denominator, a norm and a SiLU gate behind it."""
+    score = power_score(1, scale=scale)
+    return AttentionSpec(score=score, forget_gate=forget_gate, normaliser=None, output_norm=RMS, output_gate=SILU)
+
+
+ROWS = {
+    "retnet": Variant(
+        forgetting(FixedDecay(Schedule.RETNET)),
+        DECAYS,
+        "a constant decay per head, 1 − 2^(−5−h)",
+        source="RetNet (2023), arXiv 2307.08621",
+    ),
+    "lightning": Variant(
+        forgetting(FixedDecay(Schedule.LIGHTNING), scale=1.0),
+        DECAYS,
+        "a constant decay per head that weakens with depth; head 0 never forgets",
+        source="Lightning Attention-2 (2024), arXiv 2401.04658",
+    ),
+    "alibi": Variant(
+        AttentionSpec(forget_gate=FixedDecay(Schedule.ALIBI)),
+        DECAYS,
+        "softmax with a bias that falls linearly with the distance: a constant decay per head",
+        block={"use_rope": False},
+        source="ALiBi (2021), arXiv 2108.12409",
+    ),
+    "simple_gla": Variant(
+        forgetting(ForgetGate(divisor=16.0)),
+        DECAYS,
+        "one gate per head, σ(r)^(1/16): 0.958 at the start",
+        block=CONV,
+        source="Gated Linear Attention (2023), arXiv 2312.06635, with one gate per head",
+    ),
+    "mamba2_ssd": Variant(
+        replace(forgetting(MambaDecay(), scale=1.0), output_gate=VectorGate()),
+        DECAYS,
+        "decay and input gate from one step of time Δ; its norm is per head here",
+        block=CONV,
+        source="Mamba-2 (2024), arXiv 2405.21060",
+    ),
+}
