@@ -140,7 +140,13 @@ def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of
 
 
 # ---- From the formula of one row to a function of tensors
-PARAMETERS = {"norm_weight", "norm_bias", "length_exponent"}  # tensors without an axis of the batch
+PARAMETERS = {
+    "norm_weight",
+    "norm_bias",
+    "length_exponent",
+    "log_rate",
+    "bonus",
+}  # tensors without an axis of the batch
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 
@@ -220,4 +226,58 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "gated_softmax_decay": f(lambda r: ln(r, r.out_gate * sum_gv(r, lambda r, j: exp5(r, j) * decay(r, j)) / r.n)),
     # Softmax with a forget gate (without one: softmax).
     "forgetting_transformer": normalised(exp),
+}
+
+
+# ---- Decays: constant per head, of one step of time, per channel
+def rms5(r: Row, y: Tensor) -> Tensor:  # the RMS norm with an eps of 1e-5
+    return y / ((y**2).mean(-1, keepdim=True) + 1e-5).sqrt() * r.x.norm_weight
+
+
+def channel_out_gate(r: Row) -> Tensor:  # gᵒ_i, a value per channel
+    return r.x.output_gate[:, r.i]
+
+
+def distance(r: Row, j: int) -> int:  # steps from j to i; padding does not count
+    return sum(bool(r.x.real[t]) for t in range(j + 1, r.i + 1))
+
+
+def constant(rate: Callable[[int, int], float], weight: Weight) -> Weight:  # w · rate(h, H)^(i − j)
+    def w(r: Row, j: int) -> Tensor:
+        heads = r.q.shape[0]
+        factors = [rate(h, heads) ** distance(r, j) for h in range(heads)]
+        return weight(r, j) * torch.tensor(factors, dtype=r.q.dtype)[:, None]
+
+    return w
+
+
+def retnet_rate(h: int, heads: int) -> float:
+    return 1 - 2.0 ** (-5 - h)
+
+
+def lightning_rate(h: int, heads: int) -> float:  # of layer 0
+    return math.exp(-8 / heads * h)
+
+
+def alibi_rate(h: int, heads: int) -> float:
+    return math.exp(-(2.0 ** (-8 * (h + 1) / heads)))
+
+
+def mamba(r: Row, j: int) -> Tensor:  # q·k · exp(−e^A Σ Δ) · Δ_j
+    past = sum((r.x.time_step[:, t] for t in range(j + 1, r.i + 1) if r.x.real[t]), torch.zeros_like(r.x.log_rate))
+    return dot()(r, j) * (torch.exp(-torch.exp(r.x.log_rate) * past) * r.x.time_step[:, j])[:, None]
+
+
+def gated_rms(weight: Weight) -> Callable[..., Tensor]:  # SiLU(g) ⊙ RMS(Σ w v)
+    return f(lambda r: channel_out_gate(r) * rms5(r, sum_v(r, weight)))
+
+
+alibi = constant(alibi_rate, exp)
+
+ORACLE |= {
+    "retnet": gated_rms(constant(retnet_rate, scaled())),
+    "lightning": gated_rms(constant(lightning_rate, dot())),
+    "alibi": f(lambda r: sum_v(r, alibi) / sum_w(r, alibi)),
+    "simple_gla": gated_rms(lambda r, j: scaled()(r, j) * decay(r, j)),
+    "mamba2_ssd": f(lambda r: rms5(r, channel_out_gate(r) * sum_v(r, mamba))),
 }

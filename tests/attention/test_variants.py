@@ -51,7 +51,7 @@ UNDOCUMENTED_NAMES = {
     "gated_softmax_no_gate_customnorm": f"o = d · L2(Σ w v / n),  {E5}",
     "gated_softmax_cumgate": f"o = Σ w v / max(Σᵣ exp(gᵒᵣ), 1),  {E5}",
     "cumulative_gated_softmax": f"o = Σ w v / (n · Σᵣ exp(gᵒᵣ)),  {E5}",
-    "gated_softmax_decay": f"o = LN(gᵒ · Σ w gⁱ v / n),  {E5} · decay",
+    "gated_softmax_decay": f"o = LN(gᵒ · Σ w gⁱ v / n),  {E5} · decay,  decay = Π α,  α = exp(r/1024)",
 }
 
 

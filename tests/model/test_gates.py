@@ -20,8 +20,9 @@ def parts_of(spec):
 def test_tensors_are_those_of_the_spec(name):
     found = parts_of(VARIANTS[name])(torch.randn(2, 3, 8))
     assert tuple(found) == VARIANTS[name].tensors
-    sizes = {"norm_weight": (6,), "norm_bias": (6,), "length_exponent": (4,)}
-    assert all(tuple(x.shape) == sizes.get(key, (2, 4, 3)) for key, x in found.items())
+    sizes = {"B": 2, "H": 4, "K": 4, "T": 3, "D": 6, "E": 6, "F": VARIANTS[name].width(6)}
+    for key, declared in VARIANTS[name].declared.items():
+        assert found[key].shape == declared.shape(sizes)
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,8 @@ from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 __all__ = [
     "FLOAT32_EPS",
     "MAX_ORDER",
-<<<<<<< HEAD
     "Activation",
-=======
     "ChannelGate",
->>>>>>> f460d06 (Constant decays per head, a divisor, first biases, and Mamba-2's decay with its tied input gate)
     "Cosine",
     "CumulativeGate",
     "Decay",
