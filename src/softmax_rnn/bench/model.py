@@ -49,7 +49,7 @@ class StepRow:
 def ours(variant: str, size: str = "small") -> SoftmaxRNNForCausalLM:
     """A model of the paper's width with few layers: what is measured is a ratio, and layers are alike."""
     torch.manual_seed(0)
-    options = {"vocab_size": VOCAB, "num_hidden_layers": LAYERS, "max_position_embeddings": POSITIONS}
+    options: dict[str, Any] = {"vocab_size": VOCAB, "num_hidden_layers": LAYERS, "max_position_embeddings": POSITIONS}
     return SoftmaxRNNForCausalLM(build_config(size, variant, **options))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from softmax_rnn.data.cached_folder import key
 from softmax_rnn.data.corpora import CORPORA
@@ -29,6 +29,8 @@ from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from softmax_rnn.data.records import Records
 
 _TEST_DOCUMENTS_OF_A_STREAM = 1000
 
@@ -90,7 +92,8 @@ def _streamed(config: TextConfig, context: int, seed: int) -> TextData:
         raise InputError(f"test_fraction: {fraction:g} leaves the test split of the stream empty; try a larger one")
     facts = {"layout": config.layout, "context": context, "seed": seed, "buffer": config.shuffle_buffer}
     stream_hash = key(tokens=tokens, **facts)
-    stream = TextStream(records, stream_hash, encoder, config, fraction, context=context, seed=seed)
+    # A source that is streamed is never a `Dataset`, and `Records` does what datasets' `IterableDataset` does.
+    stream = TextStream(cast("Records", records), stream_hash, encoder, config, fraction, context=context, seed=seed)
     return _data(config, fingerprint, stream, None, test, tokenizer, context)
 
 

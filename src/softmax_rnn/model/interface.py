@@ -234,13 +234,16 @@ def _find_names_of_ours() -> None:
     check = PreTrainedModel.get_correct_attn_implementation
 
     @wraps(check)
-    def get_correct_attn_implementation(self: PreTrainedModel, name: str | None, *args: Any, **kwargs: Any) -> str:
+    def get_correct_attn_implementation(
+        self: PreTrainedModel, requested_attention: str | None, is_init_check: bool = False
+    ) -> str:
+        name = requested_attention
         if isinstance(name, str) and name.startswith(PREFIX) and name not in ALL_ATTENTION_FUNCTIONS:
             variant = name.removeprefix(PREFIX)
             if variant not in VARIANTS:
                 raise InputError(f"attn_implementation: {unknown_name('variant', variant, VARIANTS)}")
             register_attention(variant)
-        return check(self, name, *args, **kwargs)
+        return check(self, name, is_init_check)
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
 

@@ -17,6 +17,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +110,7 @@ def _chart_library() -> str:
     import altair as alt
     import vl_convert
 
-    known = f"charts-{alt.SCHEMA_VERSION}-{vl_convert.__version__}"
+    known = f"charts-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
     for path in cache_folder().glob(f"{known}-*.js"):
         script = path.read_bytes()
         if path.stem == f"{known}-{hashlib.sha256(script).hexdigest()}":
