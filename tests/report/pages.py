@@ -52,7 +52,7 @@ def every_block(names: Sequence[str]) -> Page:
         heat_map(rows, x=Axis(x, text), y=series, value=Axis(y, text)),
     ]
     charts = [
-        ChartBlock(f"chart-{i}", chart, text, text, records_table(f"data-{i}", ends, [x, y, series], text))
+        ChartBlock(f"chart-{i}", chart, text, text, records_table(f"data-{i}", ends, text))
         for i, chart in enumerate(data)
     ]
     cells = [[name, names[i % 2], Cell(f"−{i} ± 0.5", -i), Cell(name, i), i / 3] for i, name in enumerate(names)]

@@ -10,7 +10,7 @@ import pytest
 from softmax_rnn.files import finite
 from softmax_rnn.report.elements import CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
 from softmax_rnn.report.page import page_html
-from softmax_rnn.report.study_losses import ONE_SEED, near_gaps
+from softmax_rnn.report.study_final import ONE_SEED, near_gaps
 from softmax_rnn.report.study_page import study_page, write_files, write_report
 from softmax_rnn.report.tables import shown_rows
 
@@ -125,33 +125,44 @@ def test_gaps_near_softmax_have_a_chart_of_their_own():
 def test_curves_are_logarithms_with_bands_and_zoom(whole):
     names = [chart.id for chart in whole.charts() if chart.id.startswith("curve-")]
     texts = ("shakespeare", "kjv")
-    assert [name for name in names if "recall" not in name] == [
-        f"curve-{kind}-{data}" for kind in ("test", "train", "position") for data in texts
+    assert [name for name in names if "accuracy" not in name] == [
+        f"curve-{kind}-{data}" for kind in ("test", "gap", "train", "position") for data in texts
     ]
     (chart,) = (one for one in whole.charts() if one.id == "curve-test-kjv")
     spec = chart.chart.to_dict()
     assert "area" in [layer["mark"]["type"] for layer in spec["layer"]]
     assert "zoom" in json.dumps(spec["params"])
-    last = [row for row in chart.table.rows if row[0] == "softmax"][-1]
+    last = [row for row in chart.table.rows if row[1] == "softmax"][-1]
     rows = [one for one in everything()["summary"]["final"] if one["variant"] == "softmax"]
     (final,) = (one for one in rows if one["setting"] == {"data": "kjv"})
-    assert last[2] == pytest.approx(math.log(final["test_loss"]["mean"]), abs=0.01)  # mean of logs, log of the mean
+    assert last[4] == pytest.approx(math.log(final["test_loss"]["mean"]), abs=0.01)  # mean of logs, log of the mean
+
+
+def test_the_gap_while_training_is_a_curve_with_a_band_around_softmax_at_zero(whole):
+    (chart,) = (one for one in whole.charts() if one.id == "curve-gap-kjv")
+    assert "area" in [layer["mark"]["type"] for layer in chart.chart.to_dict()["layer"]]
+    assert {row[4] for row in chart.table.rows if row[0] == "softmax"} == {0.0}
+    rows = [one for one in everything()["summary"]["final"] if one["variant"] == "linear_elu"]
+    (final,) = (one for one in rows if one["setting"] == {"data": "kjv"})
+    last = [row for row in chart.table.rows if row[0] == "linear_elu"][-1]
+    assert last[4] == pytest.approx(final["gap"]["mean"], abs=0.02)
+    assert last[5] < last[4] < last[6]
 
 
 def test_lines_of_unfinished_runs_come_last_and_say_what_they_are(whole):
     (chart,) = (one for one in whole.charts() if one.id == "curve-test-kjv")
-    lines = list(dict.fromkeys(row[0] for row in chart.table.rows))
+    lines = list(dict.fromkeys(row[1] for row in chart.table.rows))
     assert lines == [*LEVELS, "softmax, seed 7, failed", "softmax, seed 8, incomplete"]
 
 
 def test_many_settings_are_panels_of_one_chart():
     page = study_page(results(language(seeds=2, panels=["a", "b", "c", "d", "e"])))
     names = [chart.id for chart in page.charts() if chart.id.startswith("curve-")]
-    assert names == ["curve-test", "curve-train", "curve-position"]
+    assert names == ["curve-test", "curve-gap", "curve-train", "curve-position"]
 
 
 def test_orders_have_softmax_as_a_level(whole):
-    rows = table(whole, "orders-data").rows
+    rows = table(whole, "orders-chart-data").rows
     assert {row[0] for row in rows} == {"softmax", "taylor_n"}
     assert [row[1] for row in rows if row[0] == "taylor_n" and row[3] == "kjv"] == [1, 2, 4]
     assert len({row[4] for row in rows if row[0] == "softmax" and row[3] == "kjv"}) == 1
@@ -202,7 +213,7 @@ def test_failed_runs_are_told_with_their_reason(whole):
     warning, _ = blocks(whole, "runs", Note)
     assert "language-softmax-7-kjv: RunError: the loss is no longer finite" in warning.text
     (row,) = cells(table(whole, "runs-table"), run="language-softmax-7-kjv")
-    assert (row["state"], row["step"]) == ("failed", "200 of 400")
+    assert (row["state"], row["step"]) == ("failed", "200")
 
 
 def test_every_variant_has_its_formula(whole):
@@ -213,16 +224,16 @@ def test_every_variant_has_its_formula(whole):
 def test_published_numbers_are_marked_and_stand_beside_ours(whole):
     (found,) = blocks(whole, "published", TableBlock)
     assert found.heads[0].title == "source (theirs)"
-    softmax, gate = shown_rows(found)
+    softmax, other, gate = shown_rows(found)
     rows = [row for row in everything()["summary"]["final"] if row["variant"] == "softmax"]
-    assert f"shakespeare: {rows[0]['test_loss']['mean']:.3f} ± " in softmax[-1]
-    assert gate[-1] == "–"
+    assert softmax[-2:-1] + other[-2:-1] + gate[-2:] == ["shakespeare", "kjv", "–", "–"]
+    assert softmax[-1].startswith(f"{rows[0]['test_loss']['mean']:.3f} ± ")
 
 
 def test_terms_say_the_largest_order(whole):
     # (1.5 + l)^n / n! is largest at n = floor(1.5 + l).
     assert table(whole, "terms-dominant").rows == [[0, 1], [1, 2], [2, 3], [3, 4]]
-    assert len(table(whole, "terms-data").rows) == 4 * 13
+    assert len(table(whole, "terms-map-data").rows) == 4 * 13
 
 
 def test_the_commands_to_repeat_it():
@@ -251,7 +262,7 @@ def test_the_report_is_a_page_with_figures_and_tables(tmp_path):
     path = write_report(page, tmp_path)
     write_files(page, tmp_path)
     assert path == tmp_path / "report.html"
-    charts = {"gaps", "curve-test-kjv", "curve-train-kjv", "speeds"}
+    charts = {"gaps", "curve-test-kjv", "curve-gap-kjv", "curve-train-kjv", "speeds"}
     figures = {one.name for one in (tmp_path / "figures").iterdir()}
     assert figures == {f"{chart}.{ending}" for chart in charts for ending in ("svg", "png", "pdf")}
     tables = {one.stem for one in (tmp_path / "tables").iterdir()}

@@ -35,7 +35,7 @@ def test_text_that_a_spreadsheet_would_run_is_harmless(text):
     assert cell == f"'{text}"
 
 
-@pytest.mark.parametrize("value", [-1.5, "-1.5", "+2", "-1e-3", "a=b", "−0.5 ± 0.1"])
+@pytest.mark.parametrize("value", [-1.5, "-1.5", "+2", "-1e-3", "a=b"])
 def test_numbers_and_other_text_stay_as_they_are(value):
     assert in_csv(value) == str(value)
 
@@ -58,7 +58,7 @@ def test_csv_has_numbers_in_full_and_quotes_what_must_be():
         ["a,b", repr(1 / 3)],
         ['say "x"', ""],
         ["two\nlines", "yes"],
-        ["i", "1.000 ± 0.250"],
+        ["i", "1"],
         ["f", "inf"],
     ]
 
@@ -134,9 +134,14 @@ def test_unknown_format_writes_nothing(tmp_path):
 
 
 def test_records_become_a_table():
-    block = records_table("t", [{"a": 1, "b": 2}, {"a": 3}], ["b", "a"], "c")
+    block = records_table("t", [{"b": 2, "a": 1}, {"a": 3}], "c")
+    assert [head.title for head in block.heads] == ["b", "a"]
     assert [list(row) for row in block.rows] == [[2, 1], [None, 3]]
-    with pytest.raises(InputError, match="unknown column 'los'; did you mean 'loss'"):
-        records_table("t", [{"loss": 1}], ["los"], "c")
-    with pytest.raises(InputError, match="columns of table 't'"):
-        records_table("t", [], [], "c")
+
+
+def test_numbers_of_a_file_stand_in_columns_of_their_own_with_an_ascii_minus():
+    columns = ("variant", "gap", Column("memory", unit="bytes"))
+    block = table(["a", Cell("−0.500 ± 0.250", -0.5, 0.25), Cell("1.5 kB", 1536)], ["b", None, None], columns=columns)
+    text = table_csv(block)
+    assert text == 'variant,gap,gap ±,"memory, bytes"\na,-0.5,0.25,1536\nb,,,\n'
+    assert in_csv("a − b") == "a - b"

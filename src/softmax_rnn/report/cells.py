@@ -1,11 +1,11 @@
 """Cells of a table: one value, shown in words, sorted as a number, written to a file in full.
 
-A cell is text, a whole number, a number, yes or no, nothing, or a :class:`Cell`, text that sorts as a number.
+A cell is text, a whole number, a number, yes or no, nothing, or a :class:`Cell`, text that stands for a number.
 
 >>> shown(1.23456, Column("loss", ".3f")), shown(-2, Column("n")), shown(None, Column("n"))
 ('1.235', '−2', '–')
->>> in_csv("=HYPERLINK(0)"), in_csv(-1.5), in_csv("-1.5"), in_csv("-x")
-("'=HYPERLINK(0)", '-1.5', '-1.5', "'-x")
+>>> in_csv("=HYPERLINK(0)"), in_csv(-1.5), in_csv("-1.5"), in_csv("−x"), in_csv(Cell("−0.5 ± 0.1", -0.5, 0.1))
+("'=HYPERLINK(0)", '-1.5', '-1.5', "'-x", '-0.5')
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _FORMULA = re.compile(r"[=+\-@\t\r\n＝＋－＠]")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Text with the number it sorts by."""
+    """Text with the number that it stands for, and half of the number's interval, which files keep in a column."""
 
     text: str
     value: float | None = None
+    half: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Column:
     title: str
     format: str = ""
     select: bool = False
+    unit: str = ""
+    """Of the numbers in files, where the shown texts have units of their choice."""
 
 
 Value = str | int | float | bool | Cell | None
@@ -67,6 +70,8 @@ def sort_key(value: Value) -> str | None:
 
 def in_csv(value: Value) -> str:
     """The text in a CSV file: numbers in full, and no text that a spreadsheet would run as a formula."""
+    if isinstance(value, Cell):
+        value = value.text if value.value is None else value.value
     match value:
         case bool():
             return "yes" if value else "no"
@@ -74,7 +79,7 @@ def in_csv(value: Value) -> str:
             return repr(value)
         case None:
             return ""
-    text = value.text if isinstance(value, Cell) else value
+    text = value.replace("−", "-")
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
@@ -84,5 +89,5 @@ def is_number(value: Value) -> bool:
 
 
 def _signs(text: str) -> str:
-    """A typographic minus, which is no formula to a spreadsheet either."""
+    """A typographic minus, which is not a formula to a spreadsheet either."""
     return text.replace("-", "−")

@@ -89,7 +89,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"paragraphs": _paragraphs, "shown": cells.shown, "sort_key": cells.sort_key}
-    environment.filters |= {"in_csv": cells.in_csv, "choices": _choices, "right_columns": tables.right_columns}
+    environment.filters |= {"csv_lines": tables.csv_lines, "choices": _choices, "right_columns": tables.right_columns}
     environment.filters["breakable"] = _breakable
     environment.globals["template_of"] = lambda block: TEMPLATES[type(block)]
     return environment

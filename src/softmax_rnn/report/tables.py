@@ -16,12 +16,12 @@ Demo & caption
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import unknown_name
 from softmax_rnn.files import write_whole
-from softmax_rnn.report.cells import NOTHING, Value, in_csv, is_number, shown
+from softmax_rnn.report.cells import NOTHING, Cell, Value, in_csv, is_number, shown
 from softmax_rnn.report.elements import TableBlock
 
 _MATHS = (
@@ -46,9 +46,24 @@ _LATEX = {
 
 
 def table_csv(table: TableBlock) -> str:
-    """Numbers in full; text that a spreadsheet would run as a formula is made harmless."""
-    lines = [[head.title for head in table.heads], *table.rows]
-    return "".join(",".join(_quoted(in_csv(value)) for value in line) + "\n" for line in lines)
+    """Numbers in full, each in a column of its own; text that a spreadsheet would run as a formula is made harmless."""
+    return "".join(f"{line}\n" for line in csv_lines(table))
+
+
+def csv_lines(table: TableBlock) -> list[str]:
+    """The lines of the file, titles first. A column with intervals is followed by one with half of each."""
+    halves = [any(isinstance(cell, Cell) and cell.half is not None for cell in cells) for cells in _columns(table)]
+    titles: list[Value] = []
+    for head, half in zip(table.heads, halves, strict=True):
+        title = f"{head.title}, {head.unit}" if head.unit else head.title
+        titles += [title, f"{title} ±"] if half else [title]
+    lines = [titles]
+    for row in table.rows:
+        line: list[Value] = []
+        for value, half in zip(row, halves, strict=True):
+            line += [value, value.half if isinstance(value, Cell) else None] if half else [value]
+        lines.append(line)
+    return [",".join(_quoted(in_csv(value)) for value in line) for line in lines]
 
 
 def table_markdown(table: TableBlock) -> str:
@@ -93,31 +108,24 @@ def write_tables(tables: Iterable[TableBlock], folder: Path, formats: Sequence[s
     return [_write(folder / f"{table.id}.{ending}", WRITERS[ending](table)) for table in tables for ending in formats]
 
 
-def records_table(
-    id: str,
-    records: Sequence[dict[str, Value]],
-    columns: Sequence[str],
-    caption: str,
-) -> TableBlock:
-    """The table of some keys of records; a key that a record lacks is an empty cell."""
-    known = {key for record in records for key in record}
-    for column in columns:
-        if records and column not in known:
-            raise unknown_name("column", column, sorted(known))
-    if not columns:
-        raise InputError(f"columns of table {id!r}: expected at least one, got none")
-    return TableBlock(id, list(columns), [[record.get(column) for column in columns] for record in records], caption)
+def records_table(id: str, records: Sequence[Mapping[str, Value]], caption: str) -> TableBlock:
+    """Records by their keys; a key that a record lacks is an empty cell."""
+    keys = list(dict.fromkeys(key for record in records for key in record))
+    return TableBlock(id, keys, [[record.get(key) for key in keys] for record in records], caption)
 
 
 def right_columns(table: TableBlock) -> list[bool]:
     """Which columns stand at the right: those of numbers alone."""
-    columns = list(zip(*table.rows, strict=True)) or [()] * len(table.heads)
-    return [any(map(is_number, cells)) and all(is_number(c) or _empty(c) for c in cells) for cells in columns]
+    return [any(map(is_number, cells)) and all(is_number(c) or _empty(c) for c in cells) for cells in _columns(table)]
 
 
 def shown_rows(table: TableBlock) -> list[list[str]]:
     """The cells as they are read."""
     return [[shown(value, head) for value, head in zip(row, table.heads, strict=True)] for row in table.rows]
+
+
+def _columns(table: TableBlock) -> list[tuple[Value, ...]]:
+    return list(zip(*table.rows, strict=True)) or [()] * len(table.heads)
 
 
 def _empty(value: Value) -> bool:

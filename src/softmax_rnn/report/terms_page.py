@@ -7,12 +7,14 @@ needs the fewest orders, and what to do with each layer.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from softmax_rnn.report.cells import Column
 from softmax_rnn.report.chart_data import Axis
-from softmax_rnn.report.elements import Block, ChartBlock, CommandBlock, Formula, Note, Page, Prose, Section, TableBlock
-from softmax_rnn.report.plots import heat_map, interval_chart, line_chart, panel_chart
+from softmax_rnn.report.data_blocks import Row, data_chart, rows_table
+from softmax_rnn.report.elements import Block, ChartBlock, CommandBlock, Formula, Note, Page, Prose, Section
+from softmax_rnn.report.plots import heat_map
 from softmax_rnn.report.tables import records_table
 
 Record = dict[str, Any]
@@ -20,6 +22,7 @@ Record = dict[str, Any]
 FORMULAS = "exp(s) = Σₙ sⁿ/n!        T_N(s) = Σ_{n≤N} sⁿ/n!        o = Σ_j f(s_j) v_j / Σ_j f(s_j)"
 MOST_ORDERS_SHOWN = 60
 PLAIN, SQUARE = "polynomial of this order", "square: never negative"
+QUANTILES = {"1 %": "0.01", "median": "0.5", "99 %": "0.99"}
 
 
 def terms_page(value: Record) -> Page:
@@ -38,184 +41,197 @@ def terms_page(value: Record) -> Page:
     return Page(f"Taylor terms of {value['model']}", "Softmax attention as a sum of orders", sections, facts)
 
 
-def _terms(value: Record) -> Section:
-    rows = [
-        {"layer": layer["layer"], "order": n, "log10": log / math.log(10)}
-        for layer in value["layers"]
-        for n, log in enumerate(layer["log_terms"][: MOST_ORDERS_SHOWN + 1])
+def study_terms_section(results: Mapping[str, Any]) -> Section | None:
+    """The terms of a model that a study has trained, on the study's page."""
+    terms = results.get("terms") or {}
+    rows = term_rows(terms.get("layers", []))
+    if not rows:
+        return None
+    text = f"exp(s) = Σ sⁿ/n!, term by term, for the scores s of the trained {terms.get('variant', 'softmax')} model on"
+    text += " test data. The order with the largest term says which of the recurrent networks that make up softmax"
+    text += " attention carries most in a layer."
+    largest = list(_largest(rows).values())
+    table = rows_table(
+        "terms-dominant",
+        largest,
+        [("layer", "layer"), ("order of the largest term", "order")],
+        "The order whose term is largest, layer by layer.",
+    )
+    return Section("terms", "Taylor terms of the trained model", [Prose(text), _terms_map("terms-map", rows), table])
+
+
+def term_rows(layers: Sequence[Row]) -> list[Record]:
+    """Layer, order and log₁₀ of the mean |s^n/n!|; terms that are 0 are left out.
+
+    >>> term_rows([{"layer": 0, "log_terms": [0.0, None]}])
+    [{'layer': 0, 'order': 0, 'log10': 0.0}]
+    """
+    return [
+        {"layer": layer["layer"], "order": order, "log10": log / math.log(10)}
+        for layer in layers
+        for order, log in enumerate(layer["log_terms"][: MOST_ORDERS_SHOWN + 1])
         if log is not None
     ]
-    table = records_table("terms-data", rows, ["layer", "order", "log10"], "log₁₀ of the mean |sⁿ/n!| of each layer.")
-    chart = heat_map(
-        rows, x=Axis("order", "order n"), y=Axis("layer"), value=Axis("log10", "mean |sⁿ/n!|, power of ten"), height=420
+
+
+def _largest(rows: Sequence[Record]) -> dict[int, Record]:
+    largest: dict[int, Record] = {}
+    for row in rows:
+        if row["layer"] not in largest or row["log10"] > largest[row["layer"]]["log10"]:
+            largest[row["layer"]] = row
+    return largest
+
+
+def _terms_map(id: str, rows: Sequence[Record]) -> ChartBlock:
+    orders = [row["order"] for row in _largest(rows).values()]
+    value = Axis("log10", "mean |sⁿ/n!|, power of ten")
+    return ChartBlock(
+        id,
+        heat_map(rows, x=Axis("order", "order n"), y=Axis("layer"), value=value),
+        f"Mean size of the Taylor terms by layer and order; the largest term of a layer has an order between"
+        f" {min(orders)} and {max(orders)}.",
+        "Mean |sⁿ/n!| over heads, queries and keys, as a power of ten; lighter is larger.",
+        records_table(f"{id}-data", rows, "log₁₀ of the mean |sⁿ/n!| of each layer."),
     )
-    words = "The mean size of each term of the series, over all pairs of a query and a key that it sees."
-    dominant = [
-        [one["layer"], one["dominant_order"], one["order_within"], one["order_within_all"], one["order_guaranteed"]]
-        for one in value["layers"]
+
+
+def _terms(value: Record) -> Section:
+    caption = f"Dominant order, and the orders from which on attention cut there is within ε = {value['epsilon']:g} of"
+    caption += f" softmax, in units of the largest |v|; – where it is not by order {value['orders']}."
+    columns = [
+        ("layer", "layer"),
+        ("dominant order", "dominant_order"),
+        ("order within ε", "order_within"),
+        ("for every query", "order_within_all"),
+        ("guaranteed by the bound", "order_guaranteed"),
     ]
-    columns = ["layer", "dominant order", "order within ε", "for every query", "guaranteed by the bound"]
-    caption = (
-        f"Dominant order, and the orders from which on attention cut there is within ε = {value['epsilon']:g} of"
-        f" softmax, in units of the largest |v|; – where it is not by order {value['orders']}."
-    )
-    blocks: list[Block] = [
-        Formula(FORMULAS),
-        ChartBlock(
-            "terms", chart, "Heat map of layers against orders: the size of the mean Taylor term.", words, table
-        ),
-        TableBlock("dominant", columns, dominant, caption),
-    ]
+    table = rows_table("dominant", value["layers"], columns, caption)
+    blocks = [Formula(FORMULAS), _terms_map("terms", term_rows(value["layers"])), table]
     return Section("terms-section", "How large the terms are", blocks)
 
 
 def _scores(value: Record) -> Section:
-    rows = [
-        {
-            "layer": f"layer {one['layer']}",
-            "median": one["quantiles"]["0.5"],
-            "1 %": one["quantiles"]["0.01"],
-            "99 %": one["quantiles"]["0.99"],
-            "lowest": one["low"],
-            "highest": one["high"],
-            "mean": one["mean"],
-            "deviation": one["deviation"],
-        }
+    records = [
+        {"layer": f"layer {one['layer']}", "lowest": one["low"], "highest": one["high"]}
+        | {name: one["quantiles"][key] for name, key in QUANTILES.items()}
+        | {"mean": one["mean"], "deviation": one["deviation"]}
+        | {"low": one["quantiles"]["0.01"], "high": one["quantiles"]["0.99"]}
         for one in value["layers"]
     ]
-    chart = interval_chart(
-        rows,
-        name="layer",
+    words = "The median score of each layer, with the interval from its 1 % to its 99 % quantile."
+    chart = data_chart(
+        "scores",
+        records,
         value=Axis("median", "score s: median, and from 1 % to 99 %"),
-        low="1 %",
-        high="99 %",
+        series="layer",
         reference=0.0,
+        alt=words,
+        caption=words,
     )
-    columns = ["layer", "lowest", "1 %", "median", "99 %", "highest", "mean", "deviation"]
-    numbers = [[row["layer"], *(row[name] for name in columns[1:])] for row in rows]
-    heads = [columns[0], *(Column(name, ".2f") for name in columns[1:])]
-    table = TableBlock("scores-data", heads, numbers, "The distribution of the scores of each layer.")
-    alt = "The median score of each layer, with the interval from its 1 % to its 99 % quantile."
-    return Section("scores-section", "The scores", [ChartBlock("scores", chart, alt, alt, table)])
+    return Section("scores-section", "The scores", [chart])
 
 
 def _attention(value: Record) -> Section:
-    rows = [
+    records = [
         {"order": n, "layer": f"layer {one['layer']}", "error": error}
         for one in value["layers"][:: max(1, len(value["layers"]) // 6)]
         for n, error in enumerate(one["error"])
     ]
-    chart = line_chart(
-        rows, x=Axis("order", "order n"), y=Axis("error", "mean error of the output ÷ max|v|", log=True), series="layer"
+    words = "The error of attention cut at order n against the order, for some layers."
+    chart = data_chart(
+        "error",
+        records,
+        value=Axis("error", "mean error of the output ÷ max|v|", log=True),
+        by=Axis("order", "order n"),
+        series="layer",
+        alt=words,
+        caption=f"{words} Odd orders can have negative weights, and errors up to 2, where even ones have none.",
     )
-    table = records_table("error-data", rows, ["layer", "order", "error"], "Mean error of the attention output.")
-    alt = "The error of attention cut at order n against the order, for some layers."
-    words = f"{alt} Odd orders can have negative weights, and errors up to 2, where even ones have none."
-    return Section("error-section", "Attention cut at an order", [ChartBlock("error", chart, alt, words, table)])
+    return Section("error-section", "Attention cut at an order", [chart])
 
 
 def _truncation(record: Record) -> Section:
     titles = {row["method"]: row["title"] for row in record["lowest"]}
-    rows = [
+    records = [
         {
+            "method": titles[cut["method"]],
             "order": cut["order"],
             "loss": cut["loss"],
-            "method": titles[cut["method"]],
+            "nonpositive": cut["nonpositive"],
             "range": titles[cut["method"]].replace("²", "") + (", odd" if cut["order"] % 2 else ""),
             "kind": SQUARE if "²" in titles[cut["method"]] else PLAIN,
-            "nonpositive": cut["nonpositive"],
         }
         for cut in record["cuts"]
     ]
-    chart = panel_chart(
-        rows,
-        x=Axis("order", "order of the polynomial", log=True),
-        y=Axis("loss", "loss, nats", log=True),
+    words = "The loss of the model with exp replaced by a polynomial, against its degree, one line per method."
+    chart = data_chart(
+        "losses",
+        records,
+        value=Axis("loss", "loss, nats", log=True),
+        by=Axis("order", "order of the polynomial", log=True),
         series="range",
         panel="kind",
-        columns=2,
-        width=360,
-        height=300,
+        alt=words,
+        caption=words,
+        panels={"columns": 2, "width": 360, "height": 300},
     )
-    table = records_table("losses-data", rows, ["method", "order", "loss", "nonpositive"], "Losses of the cut models.")
     percent = f"{100 * record['tolerance']:g} %"
-    lowest = [[row["title"], row["order"], row["last_order"], row["extra_state"]] for row in record["lowest"]]
-    columns = ["polynomial", f"lowest order within {percent}", "tried up to", "numbers a head remembers beside"]
-    caption = (
-        f"The lowest order at which the loss of the model is within {percent} of softmax's {record['loss']:.4f}"
-        f" ({record['tokens']} predicted tokens). – means that no order tried was. The true range of the row needs all"
-        " keys: it is the reference."
-    )
-    alt = "The loss of the model with exp replaced by a polynomial, against its degree, one line a method."
+    caption = f"The lowest order at which the loss of the model is within {percent} of softmax's {record['loss']:.4f}"
+    caption += f" ({record['tokens']} predicted tokens). – means that no order tried was. The true range of the row"
+    columns = [("polynomial", "title"), (f"lowest order within {percent}", "order"), ("tried up to", "last_order")]
+    columns.append(("further numbers of state per head", "extra_state"))
     blocks: list[Block] = [
-        ChartBlock("losses", chart, alt, alt, table),
-        TableBlock("lowest", columns, lowest, caption),
-        Note("Rows whose sum of weights is not positive are no averages; the data of the chart count them."),
+        chart,
+        rows_table("lowest", record["lowest"], columns, f"{caption} needs all keys: it is the reference."),
+        Note("Rows whose sum of weights is not positive are not averages; the data of the chart count them."),
     ]
     return Section("truncation", "The model with softmax cut at an order", blocks)
 
 
 def _layers(record: Record) -> Section:
-    rows = [
-        {
-            "layer": cut["layer"],
-            "cut": f"{cut['method'].replace('_', ' ')}, order {cut['order']}",
-            "increase": cut["loss"] - record["loss"],
-        }
+    records = [
+        {"cut": f"{cut['method'].replace('_', ' ')}, order {cut['order']}", "layer": cut["layer"]}
+        | {"increase": cut["loss"] - record["loss"]}
         for cut in record["by_layer"]
     ]
-    chart = line_chart(rows, x="layer", y=Axis("increase", "increase of the loss, nats", log=True), series="cut")
-    table = records_table("layers-data", rows, ["cut", "layer", "increase"], "Increase of the loss, one layer cut.")
-    alt = "The increase of the loss when only one layer is cut, against the layer."
-    return Section("by-layer", "One layer at a time", [ChartBlock("layers", chart, alt, alt, table)])
+    words = "The increase of the loss when only one layer is cut, against the layer."
+    value = Axis("increase", "increase of the loss, nats", log=True)
+    chart = data_chart("layers", records, value=value, by="layer", series="cut", alt=words, caption=words)
+    return Section("by-layer", "One layer at a time", [chart])
 
 
 def _ranges(value: Record) -> Section:
     columns = [
-        "range",
-        Column("width / true width, 5 %", ".2f"),
-        Column("median", ".2f"),
-        Column("95 %", ".2f"),
-        Column("queries that reach beyond", ".1%"),
-        Column("upper end above the largest score, median", ".2f"),
+        ("range", lambda row: row["range"].replace("_", " ")),
+        (Column("width / true width, 5 %", ".2f"), "width_5"),
+        (Column("median", ".2f"), "width_median"),
+        (Column("95 %", ".2f"), "width_95"),
+        (Column("queries that reach beyond", ".1%"), "rows_outside"),
+        (Column("upper end above the largest score, median", ".2f"), "above_median"),
     ]
-    keys = ("width_5", "width_median", "width_95", "rows_outside", "above_median")
-    rows = [[row["range"].replace("_", " "), *(row[key] for key in keys)] for row in value["ranges"]]
     caption = "How close the ranges that a causal state can supply come to the true range of each query's scores."
-    words = Prose(
-        "A polynomial that fits exp on the range of a query's scores needs few orders. The true range is known only to"
-        " who keeps all keys; these are guessed from running values of the keys."
-    )
-    return Section(
-        "ranges", "The range that a state can know", [words, TableBlock("range-table", columns, rows, caption)]
-    )
+    text = "A polynomial that fits exp on the range of a query's scores needs few orders. The true range takes all keys"
+    blocks = [Prose(f"{text}; these ranges are estimated from running values of the keys.")]
+    table = rows_table("range-table", value["ranges"], columns, caption)
+    return Section("ranges", "The range that a state can know", [*blocks, table])
+
+
+ADVICE = [
+    *((name, name) for name in ("layer", "verdict", "order", "features")),
+    (Column("state bytes", ","), "state_bytes"),
+    (Column("operations per token", ","), "flops_per_token"),
+    (Column("smaller from context", ","), "smaller_from"),
+    (Column("fewer operations from", ","), "faster_from"),
+    ("reason", "reason"),
+]
 
 
 def _advice(value: Record) -> Section:
     blocks: list[Block] = []
     for name, title in (("advice", "for the loss"), ("epsilon_advice", "for the error of the attention output")):
-        advice = value.get(name)
-        if advice is None:
-            continue
-        rows = [
-            [
-                row["layer"],
-                row["verdict"],
-                row["order"],
-                row["features"],
-                row["state_bytes"],
-                row["flops_per_token"],
-                row["smaller_from"],
-                row["faster_from"],
-                row["reason"],
-            ]
-            for row in advice["layers"]
-        ]
-        columns = ["layer", "verdict", "order", "features"]
-        columns += [Column("state bytes", ","), Column("operations a token", ","), Column("smaller from context", ",")]
-        columns += [Column("fewer operations from", ","), "reason"]
-        caption = f"Advice {title}. {advice['summary']}"
-        blocks.append(TableBlock(name.replace("_", "-"), columns, rows, caption, filterable=True))
+        if advice := value.get(name):
+            caption = f"Advice {title}. {advice['summary']}"
+            blocks.append(rows_table(name.replace("_", "-"), advice["layers"], ADVICE, caption))
     blocks.append(
         CommandBlock("from softmax_rnn.model.convert import convert\nmodel = convert(model, Path('terms.json'))")
     )

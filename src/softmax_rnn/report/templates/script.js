@@ -58,12 +58,12 @@
     const wanted = (table.querySelector("[data-action=filter]")?.value ?? "").trim().toLowerCase();
     const choices = [...table.querySelectorAll("[data-action=select]")].filter((select) => select.value);
     for (const row of rows) {
-      const found = [...row.cells].some((cell) => cell.textContent.toLowerCase().includes(wanted));
+      const matches = [...row.cells].some((cell) => cell.textContent.toLowerCase().includes(wanted));
       const chosen = choices.every((select) => `=${row.cells[select.dataset.column].textContent}` === select.value);
-      row.hidden = !(chosen && found);
+      row.hidden = !(chosen && matches);
     }
     const shown = rows.filter((row) => !row.hidden).length;
-    table.querySelector(".count").textContent = shown === rows.length ? `${shown} rows` : `${shown} of ${rows.length} rows`;
+    table.querySelector(".count").textContent = `${shown === rows.length ? "" : `${shown} of `}${rows.length} row${rows.length === 1 ? "" : "s"}`;
   }
 
   function download(name, type, text) {
@@ -77,10 +77,8 @@
   // The rows that are shown, in the order in which they are shown.
   function downloadTable(button) {
     const table = button.closest(".table");
-    const quote = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const line = (row) => [...row.cells].map((cell) => quote(cell.dataset.csv ?? cell.textContent)).join(",");
     const rows = [...table.querySelectorAll("tr")].filter((row) => !row.hidden);
-    download(`${table.id}.csv`, "text/csv;charset=utf-8", rows.map((row) => `${line(row)}\n`).join(""));
+    download(`${table.id}.csv`, "text/csv;charset=utf-8", rows.map((row) => `${row.dataset.csv}\n`).join(""));
   }
 
   async function copy(button) {
