@@ -139,14 +139,26 @@ def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of
     return sum(torch.exp(r.x.output_gate[:, t, None]) for t in r.keys)
 
 
+# ---- Skips
+def by_head(r: Row, y: Tensor) -> Tensor:  # a tensor of key heads (Hkv, …), repeated for the query heads
+    group = len(r.q) // len(y)
+    return torch.stack([y[h // group] for h in range(len(r.q))])
+
+
+def own_value(r: Row) -> Tensor:  # D v_i; a padded position has no value
+    return r.x.skip_weight[:, None] * r.v(r.i) if r.x.real[r.i] else torch.zeros_like(r.v(r.i))
+
+
+def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v_{i−b}, over the positions that i sees
+    taps = by_head(r, r.x.skip_taps)
+    width = taps.shape[-1]
+    near = [b for b in range(width) if r.i - b in r.keys]
+    return sum((taps[..., width - 1 - b] * r.v(r.i - b) for b in near), torch.zeros_like(r.v(r.i)))
+
+
 # ---- From the formula of one row to a function of tensors
-PARAMETERS = {
-    "norm_weight",
-    "norm_bias",
-    "length_exponent",
-    "log_rate",
-    "bonus",
-}  # tensors without an axis of the batch
+# Tensors without an axis of the batch.
+PARAMETERS = {"norm_weight", "norm_bias", "length_exponent", "log_rate", "bonus", "skip_weight", "skip_taps"}
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 

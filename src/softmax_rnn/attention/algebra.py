@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import cache
-from math import comb
+from math import comb, prod
 
 from softmax_rnn.attention.parts import (
     LayerNorm,
@@ -18,6 +18,7 @@ from softmax_rnn.attention.parts import (
     RMSNorm,
     RowSum,
 )
+from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
@@ -35,8 +36,8 @@ def can_be_negative(spec: AttentionSpec) -> bool:
 
 
 def is_scale_invariant(spec: AttentionSpec) -> bool:
-    """Whether the output norm undoes any positive factor of a row, exactly."""
-    return spec.output_norm is not None and spec.output_norm.scale_invariant
+    """Whether the output norm undoes any positive factor of a row, exactly; what a skip adds does not have it."""
+    return spec.output_norm is not None and spec.output_norm.scale_invariant and spec.skip is None
 
 
 def is_positive_row_factor(spec: AttentionSpec) -> bool:
@@ -126,7 +127,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
             said.append("the scale of the score cancels: a constant factor of all weights")
     if isinstance(spec.output_norm, (RMSNorm, LayerNorm)):
         norm, eps = _words(spec.output_norm.kind), spec.output_norm.eps
-        if is_positive_row_factor(spec):
+        if is_positive_row_factor(spec) and spec.skip is None:
             said.append(f"the normaliser cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
         if _gates_rows_before_norm(spec):
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
@@ -174,4 +175,7 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     score = fixed_state_score(spec, key_dim)
     if score is None:
         return None
-    return n_features(score, spec.width(key_dim)) * (value_dim + spec.wants_row_sum)
+    features = spec.width(key_dim)
+    sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
+    carried = (axes_shape(one.running_axes, sizes) for one in spec.parts if one.running_start() is not None)
+    return n_features(score, features) * (value_dim + spec.wants_row_sum) + sum(map(prod, carried))

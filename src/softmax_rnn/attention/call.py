@@ -95,14 +95,16 @@ def _working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
 
 
 def _clean_padding(call: Call, key_mask: Tensor) -> Call:
-    """What stands at padding may be anything: 0 in place of numbers that are not finite, which would spread."""
+    """What stands at padding may be anything: 0 in place of keys, values, and numbers that are not finite."""
 
     def clean(x: Tensor, axis: int) -> Tensor:
         where = ~key_mask.view(*key_mask.shape[:1], *[1] * (axis - 1), -1, *[1] * (x.dim() - axis - 1))
         return x.masked_fill(where & ~x.isfinite(), 0)
 
     tensors = {name: x if axis is None else clean(x, axis) for name, x, axis in call.timed()}
-    return replace(call, q=clean(call.q, 2), tensors=tensors)
+    padding = ~key_mask[:, None, :, None]
+    k, v = call.k.masked_fill(padding, 0), call.v.masked_fill(padding, 0)
+    return replace(call, q=clean(call.q, 2), k=k, v=v, tensors=tensors)
 
 
 def check_state(call: Call, state: State) -> None:

@@ -1,4 +1,4 @@
-"""After the contraction, row by row: normaliser, output gate, output norm."""
+"""After the contraction, row by row: normaliser, skip, output gate, output norm."""
 
 from __future__ import annotations
 
@@ -99,13 +99,16 @@ class Output:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a normaliser may look at."""
+    """What a normaliser or a skip may look at."""
 
     spec: AttentionSpec
     row_sum: Float[Tensor, "B H T"] | None
     lengths: Float[Tensor, "B T"]
     """How many keys each query sees."""
     tensors: Mapping[str, Tensor]
+    q: Float[Tensor, "B H T D"]
+    v: Float[Tensor, "B K T E"]
+    """As they were given, v with 0 at padding."""
     running: Mapping[str, Tensor] = field(default_factory=dict)
     """Values that parts carry along time, by the part's slot."""
     nonpositive: OnNonPositive = OnNonPositive.WARN
@@ -121,11 +124,13 @@ class Rows:
 
 
 def epilogue(sums: Sums, rows: Rows) -> Float[Tensor, "B H T E"]:
-    """Numerator and row sum → normaliser → output gate → output norm → output gate; 0 where nothing was seen."""
+    """Numerator and row sum → normaliser → skip → output gate → output norm → output gate; 0 where nothing was seen."""
     spec = rows.spec
     output = Output(sums.numerator, None, sums.log_scale)
     if spec.normaliser is not None and not (sums.normalised and spec.normaliser.reads_row_sum):
         output = spec.normaliser.normalise(output, rows)
+    if spec.skip is not None:
+        output = Output(output.value() + spec.skip.added(rows))
     gate = spec.output_gate
     if gate is not None and not gate.after_norm:
         output = gate.before_norm(output, rows.tensors)

@@ -16,6 +16,7 @@ from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
+from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, visibility
@@ -82,7 +83,7 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None
-        lengths, running = now.lengths[:, -1].long(), {slot: x[..., -1] for slot, x in now.running.items()}
+        lengths, running = now.lengths[:, -1].long(), {slot: x[:, :, -1] for slot, x in now.running.items()}
         if matrix is not None:
             summary = fitted.summary
             after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
@@ -103,7 +104,7 @@ class _Positions:
     keys: int
     """How many keys these are."""
     lengths: Float[Tensor, "B T"]
-    running: dict[str, Float[Tensor, "B H T"]]
+    running: dict[str, Float[Tensor, "B H T *more"]]
 
     @classmethod
     def of(cls, call: Call, state: State | None) -> _Positions:
@@ -115,12 +116,11 @@ class _Positions:
             keys += state.time
         if state is not None:
             lengths = lengths + state.lengths[:, None]
-        running = {}
-        for part in call.spec.parts:
-            values = part.running(call.tensors, new, None if state is None else state.running.get(part.slot))
-            if values is not None:
-                running[part.slot] = values
-        return cls(new, whole, keys, lengths.to(call.q.dtype), running)
+        lengths = lengths.to(call.q.dtype)
+        along = Along(call.spec, call.k, call.v, call.tensors, new, lengths)
+        with torch.autocast(call.q.device.type, enabled=False):
+            running = prologue.running(along, {} if state is None else state.running)
+        return cls(new, whole, keys, lengths, running)
 
 
 def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Tensor | None:
@@ -154,13 +154,8 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
 def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contraction, tuple[Any, Any]]:
     """Features, gated values, decay, behind the keys of a growing state; and the memory in which these stand."""
     spec, shape = call.spec, call.shape
-    k, v = call.k, call.v
-    if now.new.key_mask is not None:
-        # What stands at padding may be anything, NaN included.
-        padding = ~now.new.key_mask[:, None, :, None]
-        k, v = k.masked_fill(padding, 0), v.masked_fill(padding, 0)
-    q, k = prologue.features(spec, call.q, k, call.tensors, now.lengths)
-    v = prologue.values(spec, v, call.tensors, now.lengths, shape.heads)
+    q, k = prologue.features(spec, call.q, call.k, call.tensors, now.lengths)
+    v = prologue.values(spec, call.v, call.tensors, now.lengths, shape.heads)
     decay = None
     if spec.forget_gate is not None:
         decay = RunningDecay.of(spec.forget_gate.log_decay(call.tensors, call.k, shape.heads), now.new.key_mask)
@@ -192,6 +187,8 @@ def _epilogue(call: Call, sums: Sums, now: _Positions, negative: NegativeRows | 
         wide.row_sum,
         now.lengths,
         call.tensors,
+        call.q,
+        call.v,
         now.running,
         call.nonpositive,
         None if negative is None else negative.count(now.new.key_mask),

@@ -20,6 +20,9 @@ def formula(spec: AttentionSpec) -> str:
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     out_gate = spec.output_gate
+    if spec.skip:
+        output += spec.skip.text()
+        output = f"({output})" if out_gate and not out_gate.after_norm else output
     if out_gate and not out_gate.after_norm:
         output = out_gate.text(output)
     if spec.output_norm:

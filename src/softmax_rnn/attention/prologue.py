@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.parts.feature_maps import Side
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility
@@ -40,6 +41,27 @@ def values(
     if factor is None:
         return v
     return v.repeat_interleave(heads // v.shape[1], dim=1) * factor[..., None]
+
+
+def running(along: Along, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The values that parts carry along time, by the part's slot."""
+    found = {part.slot: part.running(along, before.get(part.slot)) for part in along.spec.parts}
+    return {slot: x for slot, x in found.items() if x is not None}
+
+
+def running_sum(
+    x: Float[Tensor, "B K T F"], seen: Visibility, before: Float[Tensor, "B K F"] | None
+) -> Float[Tensor, "B K T F"]:
+    """Σ_{r seen by i} x_r, continued from the sum of the past; summed in float64, so that segments can be cut out."""
+    dtype, x = x.dtype, x.double()
+    if seen.key_mask is not None:
+        x = x.masked_fill(~seen.key_mask[:, None, :, None], 0)
+    total = x.cumsum(2)
+    if seen.first_key is not None:
+        earlier = torch.nn.functional.pad(total, (0, 0, 1, 0))
+        place = seen.first_key[:, None, :, None].expand_as(total)
+        total = total - earlier.gather(2, place)
+    return (total if before is None else total + before[:, :, None]).to(dtype)
 
 
 def running_log_sum(

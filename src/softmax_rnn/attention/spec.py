@@ -4,7 +4,7 @@ Every attention of the paper, and its neighbours, is three steps::
 
     prologue     per key     u_j = [ input_gate_j · v_j , 1 ]
     contraction  over time   y_i = Σ_{j≤i} f(φ(q_i)·φ(k_j)) · decay(i, j) · u_j
-    epilogue     per query   numerator, row sum → normaliser → output gate → output norm → output gate
+    epilogue     per query   numerator, row sum → normaliser → skip → output gate → output norm → output gate
 
 The parts (`parts`) say *what* is computed. How (the forms) and in which order (the plan) live elsewhere, so this file
 needs no torch. ``None`` in a field means that the part is absent.
@@ -30,6 +30,7 @@ from softmax_rnn.attention.parts import (
     Polynomial,
     RowSum,
     Score,
+    Skip,
 )
 from softmax_rnn.attention.parts.base import Declaration
 from softmax_rnn.errors import InputError, found_in, unknown_name
@@ -52,6 +53,7 @@ class AttentionSpec:
     forget_gate: Forgetting | None = None
     input_gate: InputGate | None = None
     normaliser: Normaliser | None = RowSum()
+    skip: Skip | None = None
     output_gate: OutputGate | None = None
     output_norm: OutputNorm | None = None
 

@@ -6,7 +6,7 @@ each other. Exp and clamped scores have none: theirs is the growing list of keys
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
-from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts import Part, Polynomial
+from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 
 
@@ -26,7 +27,7 @@ class State:
 
     grows: ClassVar[bool]
     lengths: Int[Tensor, " B"]
-    running: dict[str, Float[Tensor, "B H"]]
+    running: dict[str, Float[Tensor, "B H *more"]]
     """By the slot of the part."""
 
     @property
@@ -55,6 +56,14 @@ class State:
 
 
 _RUNNING = "running."
+
+
+def running_starts(spec: AttentionSpec, sizes: Mapping[str, int]) -> Iterator[tuple[Part, float, tuple[int, ...]]]:
+    """The parts that carry values along time, where these start, and their shape without the batch."""
+    for part in spec.parts:
+        start = part.running_start()
+        if start is not None:
+            yield part, start, axes_shape(part.running_axes, sizes)
 
 
 SPARE_POSITIONS = 64
@@ -169,13 +178,12 @@ def init_state(
         return torch.zeros(*shape, dtype=kind, device=device)
 
     lengths = zeros(batch, kind=torch.int64)
-    starts = {part.slot: part.running_start() for part in spec.parts}
-    running = {
-        slot: torch.full((batch, heads), max(start, torch.finfo(wide).min), dtype=wide, device=device)
-        for slot, start in starts.items()
-        if start is not None
-    }
     features = spec.width(key_dim)
+    sizes = {"H": heads, "K": kv_heads or heads, "D": key_dim, "E": value_dim, "F": features}
+    running = {
+        part.slot: torch.full((batch, *shape), max(start, torch.finfo(wide).min), dtype=wide, device=device)
+        for part, start, shape in running_starts(spec, sizes)
+    }
     score = fixed_state_score(spec, key_dim)
     if score is not None:
         width = value_dim + spec.wants_row_sum

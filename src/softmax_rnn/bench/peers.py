@@ -12,6 +12,7 @@ from softmax_rnn.attention import prologue
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Sums
 from softmax_rnn.attention.epilogue import Rows, epilogue
+from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.bench.inputs import Tensors
@@ -41,9 +42,9 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
     weights = weights.tril()
     row_sum = weights.sum(-1) if spec.wants_row_sum else None
-    carried = {part.slot: part.running(needed, Visibility(), None) for part in spec.parts}
-    running = {slot: x for slot, x in carried.items() if x is not None}
-    return epilogue(Sums(weights @ v, row_sum), Rows(spec, row_sum, lengths, needed, running))
+    running = prologue.running(Along(spec, tensors["k"], tensors["v"], needed, Visibility(), lengths), {})
+    rows = Rows(spec, row_sum, lengths, needed, tensors["q"], tensors["v"], running)
+    return epilogue(Sums(weights @ v, row_sum), rows)
 
 
 def forward(function: Work) -> Work:

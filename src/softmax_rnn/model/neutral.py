@@ -8,7 +8,8 @@ Each declaration says its neutral value. A projection starts with W = 0 and its 
     forget gate       a bias that makes the log decay 0 in the number range (−4e-18 per step), 0 for r/1024
     cumulative gate   b = 0: Σ exp(0) = n, the number of keys seen
 
-and a parameter with its first value. Dropping a σ gate halves what adding it had doubled.
+and a parameter with its neutral or its first value: what a skip adds is 0. Dropping a σ gate halves what adding it
+had doubled.
 """
 
 from __future__ import annotations

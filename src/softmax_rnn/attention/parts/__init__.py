@@ -19,6 +19,7 @@ from softmax_rnn.attention.parts.score import (
     taylor_coefficients,
     taylor_score,
 )
+from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_ORDER",
     "Activation",
     "ChannelGate",
+    "ConvolvedValue",
     "Cosine",
     "CumulativeGate",
     "Decay",
@@ -45,6 +47,7 @@ __all__ = [
     "Normaliser",
     "OutputGate",
     "OutputNorm",
+    "OwnValue",
     "Part",
     "Polynomial",
     "RMSNorm",
@@ -52,6 +55,7 @@ __all__ = [
     "RowSum",
     "Schedule",
     "Score",
+    "Skip",
     "VectorGate",
     "power_score",
     "taylor_coefficients",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from softmax_rnn.attention.spec import AttentionSpec
     from softmax_rnn.attention.visibility import Visibility
 
 
@@ -87,7 +88,28 @@ class Declaration:
         >>> Declaration("gate", "B H T 3", Parameter()).shape({"B": 2, "H": 4, "T": 5})
         (2, 4, 5, 3)
         """
-        return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in self.axes.split())
+        return axes_shape(self.axes, sizes)
+
+
+def axes_shape(axes: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The sizes of axes that are letters or numbers."""
+    return tuple(int(axis) if axis.isdigit() else sizes[axis] for axis in axes.split())
+
+
+@dataclass(frozen=True)
+class Along:
+    """What values that run along time are made of."""
+
+    spec: AttentionSpec
+    k: Tensor
+    """(B, K, T, D), 0 at padding."""
+    v: Tensor
+    """(B, K, T, E), 0 at padding."""
+    tensors: Mapping[str, Tensor]
+    seen: Visibility
+    """Who sees whom among these positions."""
+    lengths: Tensor
+    """How many keys each position sees (B, T)."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +143,13 @@ class Part:
         """What multiplies v_j before it enters the sum, (B, H, T); ``lengths`` (B, T) is how many keys j sees."""
         return None
 
-    def running(self, tensors: Mapping[str, Tensor], seen: Visibility, before: Tensor | None) -> Tensor | None:
-        """Values (B, H, T) that run along time; the last one is carried in the decoding state."""
+    running_axes: ClassVar[str] = "H"
+    """Letters of what is carried beside the batch."""
+
+    def running(self, along: Along, before: Tensor | None) -> Tensor | None:
+        """Values that run along time, (B, H, T) or (B, heads, T, …); the last ones are carried in the decoding state
+        and come back as ``before``.
+        """
         return None
 
     def running_start(self) -> float | None:

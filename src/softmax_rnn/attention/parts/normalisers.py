@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.parts.base import Declaration, Parameter, Part, Projection, check_eps, check_minimum
+from softmax_rnn.attention.parts.base import Along, Declaration, Parameter, Part, Projection, check_eps, check_minimum
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from softmax_rnn.attention.epilogue import Output, Rows
-    from softmax_rnn.attention.visibility import Visibility
 
 
 @dataclass(frozen=True)
@@ -166,11 +165,11 @@ class CumulativeGate(Normaliser):
         """output_gate, raw. At 0 the sum is n, the number of keys."""
         return (Declaration("output_gate", "B H T", Projection()),)
 
-    def running(self, tensors: Mapping[str, Tensor], seen: Visibility, before: Tensor | None) -> Tensor | None:
+    def running(self, along: Along, before: Tensor | None) -> Tensor | None:
         """log Σ_{r seen by i} exp(gate_r), continued from the value of the past."""
         from softmax_rnn.attention.prologue import running_log_sum
 
-        return running_log_sum(tensors["output_gate"], seen, before)
+        return running_log_sum(along.tensors["output_gate"], along.seen, before)
 
     def running_start(self) -> float | None:
         """log 0."""
