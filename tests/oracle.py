@@ -13,6 +13,7 @@ its formula does not mention.
     forget_gate (B, H, T)               log decay of each step
     norm_weight, norm_bias (E)          absent: 1 and 0
     length_exponent (H)                 c, before the sigmoid
+    beta (B, H, T)                      β, how much of a difference is written
     key_mask (B, T)                     True = real, False = padding
     segment_ids (B, T)                  i sees j only where the ids are equal
 
@@ -292,4 +293,59 @@ ORACLE |= {
     "alibi": f(lambda r: sum_v(r, alibi) / sum_w(r, alibi)),
     "simple_gla": gated_rms(lambda r, j: scaled()(r, j) * decay(r, j)),
     "mamba2_ssd": f(lambda r: rms5(r, channel_out_gate(r) * sum_v(r, mamba))),
+}
+
+
+# ---- Write rules: v′_i from the v′_j of the earlier keys that i sees
+class KeyRow(Row):
+    q = property(lambda r: r.x.k[:, r.i])  # the key of position i looks up
+
+
+def written(x: SimpleNamespace, i: int, rule: Callable[[SimpleNamespace, int], Tensor]) -> Tensor:
+    known = x.__dict__.setdefault("written", {})
+    if i not in known:
+        known[i] = rule(x, i)
+    return known[i]
+
+
+def delta_rule(w: Weight, f_of_one: float = 1.0) -> Callable[[SimpleNamespace, int], Tensor]:
+    def rule(x: SimpleNamespace, i: int) -> Tensor:  # β_i / f(1) · (v_i − Σ_{j<i} w(k_i, k_j) v′_j)
+        r = KeyRow(x, i)
+        read = sum((w(r, j) * written(x, j, rule) for j in r.keys if j < i), torch.zeros_like(r.v(i)))
+        return x.beta[:, i, None] / f_of_one * (r.v(i) - read)
+
+    return rule
+
+
+def normalised_rule(x: SimpleNamespace, i: int) -> Tensor:  # v_i − β_i Σ_{j<i} w_ij v′_j / Σ_{j<i} w_ij
+    r = Row(x, i)
+    earlier = [j for j in r.keys if j < i]
+    if not earlier:
+        return r.v(i)
+    read = sum(exp(r, j) * written(x, j, normalised_rule) for j in earlier) / sum(exp(r, j) for j in earlier)
+    return r.v(i) - x.beta[:, i, None] * read
+
+
+def sum_written(r: Row, w: Weight, rule: Callable[[SimpleNamespace, int], Tensor]) -> Tensor:  # Σ w v′
+    return sum(w(r, j) * written(r.x, j, rule) for j in r.keys)
+
+
+def delta(w: Weight, f_of_one: float = 1.0) -> Callable[..., Tensor]:
+    return f(lambda r: rms5(r, sum_written(r, w, delta_rule(w, f_of_one))))
+
+
+def decayed_cosine(r: Row, j: int) -> Tensor:
+    return cosine(r, j) * decay(r, j)
+
+
+gated_deltanet = f(
+    lambda r: r.x.output_gate[:, r.i] * rms5(r, sum_written(r, decayed_cosine, delta_rule(decayed_cosine)))
+)
+
+ORACLE |= {
+    "deltanet": delta(cosine),
+    "taylor_delta_2": delta(lambda r, j: 1 + cosine(r, j) + cosine(r, j) ** 2 / 2, f_of_one=2.5),
+    "softmax_delta": delta(lambda r, j: torch.exp(cosine(r, j)), f_of_one=math.e),
+    "gated_deltanet": gated_deltanet,
+    "deltaformer": f(lambda r: sum_written(r, exp, normalised_rule) / sum_w(r, exp)),
 }

@@ -73,7 +73,7 @@ def _gates_rows_before_norm(spec: AttentionSpec) -> bool:
 def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
     """c·(scale·x)^n has the constant factor c·scale^n, which a ratio or a scale-invariant norm removes."""
     score = spec.polynomial
-    if score is None or len(score.orders) > 1:
+    if score is None or len(score.orders) > 1 or spec.write_rule is not None:
         return spec
     constant = score.coefficients[-1]
     ratio = isinstance(spec.normaliser, RowSum) and spec.normaliser.is_ratio

@@ -20,6 +20,7 @@ from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, visibility
+from softmax_rnn.attention.write import written
 
 SPAN = 2048
 """Positions that a long forward pass works on at once."""
@@ -78,8 +79,11 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         past = state if isinstance(state, FixedState) else None
         before = KeySummary() if past is None else KeySummary(past.key_norm, past.extent)
         has_fixed_state = fixed_state_score(call.spec, call.shape.key_dim) is not None
+        form = FORMS[plan.form]
+        if call.spec.write_rule is not None:
+            job = written(call.spec, job, call.tensors, now.new.key_mask, past, form, has_fixed_state)
         fitted = call.spec.score.fit(job, before, has_fixed_state)
-        sums, matrix = FORMS[plan.form].run(fitted, None if past is None else past.matrix, keep_state)
+        sums, matrix = form.run(fitted, None if past is None else past.matrix, keep_state)
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None

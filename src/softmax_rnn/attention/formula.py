@@ -16,7 +16,7 @@ def formula(spec: AttentionSpec) -> str:
     if gate and not gate.by_channel:
         weight += " · decay"
     value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
-    output = f"Σ w {value}"
+    output = f"Σ w {value}" if spec.write_rule is None else "Σ w v′"
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     out_gate = spec.output_gate
@@ -30,7 +30,8 @@ def formula(spec: AttentionSpec) -> str:
     if out_gate and out_gate.after_norm:
         output = out_gate.text(output)
     decay = f",  decay = Π α,  α = {gate.text()}" if gate else ""
-    return f"o = {output},  w = {weight}{decay}"
+    written = f",  {spec.write_rule.text(value)}" if spec.write_rule else ""
+    return f"o = {output},  w = {weight}{decay}{written}"
 
 
 def _dot(spec: AttentionSpec) -> str:

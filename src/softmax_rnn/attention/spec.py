@@ -2,7 +2,7 @@
 
 Every attention of the paper, and its neighbours, is three steps::
 
-    prologue     per key     u_j = [ input_gate_j · v_j , 1 ]
+    prologue     per key     u_j = [ input_gate_j · v_j , 1 ], or what a write rule makes of these values
     contraction  over time   y_i = Σ_{j≤i} f(φ(q_i)·φ(k_j)) · decay(i, j) · u_j
     epilogue     per query   numerator, row sum → normaliser → skip → output gate → output norm → output gate
 
@@ -31,6 +31,7 @@ from softmax_rnn.attention.parts import (
     RowSum,
     Score,
     Skip,
+    WriteRule,
 )
 from softmax_rnn.attention.parts.base import Declaration
 from softmax_rnn.errors import InputError, found_in, unknown_name
@@ -56,11 +57,14 @@ class AttentionSpec:
     skip: Skip | None = None
     output_gate: OutputGate | None = None
     output_norm: OutputNorm | None = None
+    write_rule: WriteRule | None = None
 
     def __post_init__(self) -> None:
         self._check_slots()
         if self.output_gate and self.output_gate.after_norm and not self.output_norm:
             raise InputError("output_gate: after_norm needs an output_norm; without one use after_norm=False")
+        if self.write_rule:
+            self.write_rule.check(self)
         self._check_tensors()
 
     def _check_slots(self) -> None:

@@ -59,3 +59,10 @@ class Chunked(Form):
         from softmax_rnn.attention.kernels.chunked import chunked
 
         return chunked(fitted.for_state(), state)
+
+    def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
+        """Chunk by chunk."""
+        from softmax_rnn.attention.kernels.chunk_solver import ChunkSolver
+        from softmax_rnn.attention.kernels.writing import solved
+
+        return solved(ChunkSolver(fitted.for_state(), rate, state))

@@ -49,9 +49,20 @@ class Form(ABC):
         has one and it is asked for.
         """
 
+    @abstractmethod
+    def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
+        """What a write rule puts in place of the values; the contraction is its read (see `attention.write`)."""
+
 
 class FormWithKeys(Form):
     """A form that needs all keys."""
+
+    def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
+        """Block by block."""
+        from softmax_rnn.attention.kernels.block_solver import BlockSolver
+        from softmax_rnn.attention.kernels.writing import solved
+
+        return solved(BlockSolver(fitted.for_keys(), rate, None))
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """After a state of fixed size there are none."""

@@ -9,7 +9,10 @@ from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from softmax_rnn.attention.contraction import Contraction, Sums
+    from softmax_rnn.attention.fitting import Fitted
 
 
 class Parallel(FormWithKeys):
@@ -31,3 +34,9 @@ class Parallel(FormWithKeys):
         from softmax_rnn.attention.kernels.parallel import parallel
 
         return parallel(job)
+
+    def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
+        """One triangular solve."""
+        from softmax_rnn.attention.kernels.writing import literally
+
+        return literally(fitted.for_keys(), rate)

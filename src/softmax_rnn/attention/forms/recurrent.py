@@ -44,3 +44,11 @@ class Recurrent(Form):
         if fitted.has_fixed_state:
             return through_features(fitted.for_state(), state)
         return through_keys(fitted.for_keys()), None
+
+    def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
+        """One more read per position."""
+        from softmax_rnn.attention.kernels.writing import through_features, through_keys
+
+        if fitted.has_fixed_state:
+            return through_features(fitted.for_state(), rate, state)
+        return through_keys(fitted.for_keys(), rate)

@@ -30,7 +30,7 @@ def through_features(job: Contraction, state: Float[Tensor, "B K F U"] | None) -
     state = state.to(u.dtype)
     outputs = []
     for t in range(job.k.shape[2]):
-        keep = _keep(job, t)
+        keep = keep_of(job, t)
         if keep is not None:
             state = state * keep.to(state.dtype)
         rows = None if job.rows is None else job.rows[:, :, :, t]
@@ -45,7 +45,7 @@ def through_features(job: Contraction, state: Float[Tensor, "B K F U"] | None) -
     return split_sums(job, torch.stack(outputs, dim=3)), state
 
 
-def _keep(job: Contraction, t: int) -> Tensor | None:
+def keep_of(job: Contraction, t: int) -> Tensor | None:
     """What is left of the state at step t: the decay of the step, nothing at the first position of a segment."""
     keep = None if job.decay is None else job.decay.step(t)[..., None, None]
     first = job.visibility.first_key

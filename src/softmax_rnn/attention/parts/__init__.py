@@ -21,6 +21,7 @@ from softmax_rnn.attention.parts.score import (
 )
 from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
+from softmax_rnn.attention.parts.write_rules import DeltaRule, NormalisedDelta, Read, WriteRule
 
 __all__ = [
     "FLOAT32_EPS",
@@ -31,6 +32,7 @@ __all__ = [
     "Cosine",
     "CumulativeGate",
     "Decay",
+    "DeltaRule",
     "EluPlusOne",
     "Exp",
     "FeatureMap",
@@ -44,6 +46,7 @@ __all__ = [
     "LearnedLength",
     "Length",
     "MambaDecay",
+    "NormalisedDelta",
     "Normaliser",
     "OutputGate",
     "OutputNorm",
@@ -51,12 +54,14 @@ __all__ = [
     "Part",
     "Polynomial",
     "RMSNorm",
+    "Read",
     "Relu",
     "RowSum",
     "Schedule",
     "Score",
     "Skip",
     "VectorGate",
+    "WriteRule",
     "power_score",
     "taylor_coefficients",
     "taylor_score",

@@ -21,6 +21,7 @@ from softmax_rnn.errors import InputError, unknown_name
 PAPER = "paper"
 UNDOCUMENTED = "paper, undocumented"
 TAYLOR = "orders and powers"
+WRITES = "write rules"
 ADDED = "added"
 
 
