@@ -276,9 +276,13 @@ def alibi_rate(h: int, heads: int) -> float:
     return math.exp(-(2.0 ** (-8 * (h + 1) / heads)))
 
 
+def step_decay(r: Row, j: int) -> Tensor:  # exp(−e^A Σ_{j<t≤i} Δ_t)
+    steps = sum((r.x.time_step[:, t] for t in range(j + 1, r.i + 1) if r.x.real[t]), torch.zeros_like(r.x.log_rate))
+    return torch.exp(-torch.exp(r.x.log_rate) * steps)[:, None]
+
+
 def mamba(r: Row, j: int) -> Tensor:  # q·k · exp(−e^A Σ Δ) · Δ_j
-    past = sum((r.x.time_step[:, t] for t in range(j + 1, r.i + 1) if r.x.real[t]), torch.zeros_like(r.x.log_rate))
-    return dot()(r, j) * (torch.exp(-torch.exp(r.x.log_rate) * past) * r.x.time_step[:, j])[:, None]
+    return dot()(r, j) * step_decay(r, j) * r.x.time_step[:, j, None]
 
 
 def gated_rms(weight: Weight) -> Callable[..., Tensor]:  # SiLU(g) ⊙ RMS(Σ w v)
@@ -334,18 +338,18 @@ def delta(w: Weight, f_of_one: float = 1.0) -> Callable[..., Tensor]:
     return f(lambda r: rms5(r, sum_written(r, w, delta_rule(w, f_of_one))))
 
 
-def decayed_cosine(r: Row, j: int) -> Tensor:
-    return cosine(r, j) * decay(r, j)
+def fading_cosine(r: Row, j: int) -> Tensor:
+    return cosine(r, j) * step_decay(r, j)
 
 
-gated_deltanet = f(
-    lambda r: r.x.output_gate[:, r.i] * rms5(r, sum_written(r, decayed_cosine, delta_rule(decayed_cosine)))
-)
+def gated_deltanet(r: Row) -> Tensor:
+    return channel_out_gate(r) * rms5(r, sum_written(r, fading_cosine, delta_rule(fading_cosine)))
+
 
 ORACLE |= {
     "deltanet": delta(cosine),
     "taylor_delta_2": delta(lambda r, j: 1 + cosine(r, j) + cosine(r, j) ** 2 / 2, f_of_one=2.5),
     "softmax_delta": delta(lambda r, j: torch.exp(cosine(r, j)), f_of_one=math.e),
-    "gated_deltanet": gated_deltanet,
+    "gated_deltanet": f(gated_deltanet),
     "deltaformer": f(lambda r: sum_written(r, exp, normalised_rule) / sum_w(r, exp)),
 }

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.kernels.block import Block, QueryBlock, Setting, Work
-from softmax_rnn.attention.kernels.blocks import Walk
+from softmax_rnn.attention.kernels.blocks import Scratch, Walk
 from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.writing import Solver, in_true_size, inverse
 
@@ -28,7 +28,11 @@ class BlockSolver(Solver):
         setting = Setting(job.score, walk, False, None, 0.0)
         decay = None if job.decay is None else RunningDecay(job.decay.c.flatten(0, 1))
         rows = None if job.rows is None else job.rows.flatten(0, 1)
-        return Work(job.q.flatten(0, 1), job.k.flatten(0, 1), v, decay, rows, setting)
+        work = Work(job.q.flatten(0, 1), job.k.flatten(0, 1), v, decay, rows, setting)
+        # The block that is solved is square.
+        largest = max(group.count for group in walk.groups())
+        work.scratch = Scratch(work.q, largest * walk.query_block * max(walk.query_block, walk.block))
+        return work
 
     def solve(self) -> tuple[Tensor, Tensor]:
         """From the start."""

@@ -63,9 +63,7 @@ def through_keys(job: Contraction, rate: Float[Tensor, "B K T"]) -> Float[Tensor
     return v[:, :, job.past :]
 
 
-def through_features(
-    job: Contraction, rate: Float[Tensor, "B K T"], state: State | None
-) -> Float[Tensor, "B K T E"]:
+def through_features(job: Contraction, rate: Float[Tensor, "B K T"], state: State | None) -> Float[Tensor, "B K T E"]:
     """Position after position, each of them one read of the state."""
     polynomial = job.score.finite_features
     assert polynomial is not None

@@ -277,16 +277,20 @@ ONE_STEP = math.log(math.expm1(1.0))
 
 @dataclass(frozen=True)
 class MambaDecay(Forgetting):
-    """α = exp(−e^A Δ), Δ = softplus(r + b) a step of time; the value that enters is multiplied by the same Δ."""
+    """α = exp(−e^A Δ), Δ = softplus(r + b) a step of time; the value that enters is multiplied by the same Δ.
+
+    Gated DeltaNet has the decay alone: ``gates_input=False``.
+    """
 
     kind: ClassVar[str] = "mamba"
+    gates_input: bool = True
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
         """time_step: Δ. log_rate: A, learned per head. A conversion starts at Δ = 1 with a rate of 0."""
         step = Projection(softplus, first_bias=first_step_biases, neutral_bias=ONE_STEP, typical=-3.0)
         return (
-            Declaration("time_step", "B H T", step, multiplies="values"),
+            Declaration("time_step", "B H T", step, multiplies="values" if self.gates_input else None),
             Declaration("log_rate", "H", Parameter(first_log_rates, neutral=-NO_DECAY)),
         )
 
@@ -296,7 +300,7 @@ class MambaDecay(Forgetting):
 
     def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
         """The same Δ."""
-        return tensors["time_step"]
+        return tensors["time_step"] if self.gates_input else None
 
     def text(self) -> str:
         """With the step of time."""
@@ -304,4 +308,4 @@ class MambaDecay(Forgetting):
 
     def value_text(self) -> str:
         """The step of time as the input gate."""
-        return "Δ "
+        return "Δ " if self.gates_input else ""

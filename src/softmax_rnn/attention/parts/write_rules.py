@@ -65,7 +65,9 @@ class WriteRule(Part):
     def check(self, spec: AttentionSpec) -> None:
         """A read is one more contraction of the spec's kind, so the score must be the same function at every row."""
         if spec.score.kind not in ("exp", "polynomial"):
-            raise InputError(f"write_rule: reads with exp or a polynomial, the score {spec.score.kind} is another at each row")
+            raise InputError(
+                f"write_rule: reads with exp or a polynomial, the score {spec.score.kind} is another at each row"
+            )
 
 
 @dataclass(frozen=True)
@@ -120,4 +122,6 @@ class NormalisedDelta(WriteRule):
         """A state of fixed size knows the sum of weights only where a normaliser asks for it."""
         super().check(spec)
         if not spec.wants_row_sum:
-            raise InputError("write_rule: normalised_delta divides by a sum of weights, so it needs the normaliser row_sum")
+            raise InputError(
+                "write_rule: normalised_delta divides by a sum of weights, so it needs the normaliser row_sum"
+            )

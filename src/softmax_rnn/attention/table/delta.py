@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from softmax_rnn.attention.parts import (
     Cosine,
-    Decay,
     DeltaRule,
     Exp,
-    ForgetGate,
+    MambaDecay,
     NormalisedDelta,
     RMSNorm,
     VectorGate,
@@ -20,7 +19,11 @@ from softmax_rnn.attention.table.variant_table import WRITES, Variant
 # The block of DeltaNet: a convolution of width 4 with SiLU on q, k and v, no rotation.
 CONVOLVED = {"use_rope": False, "conv_width": 4, "conv_activation": "silu"}
 _LINEAR = AttentionSpec(
-    feature_map=Cosine(), score=power_score(1, scale=1.0), normaliser=None, output_norm=RMSNorm(eps=1e-5), write_rule=DeltaRule()
+    feature_map=Cosine(),
+    score=power_score(1, scale=1.0),
+    normaliser=None,
+    output_norm=RMSNorm(eps=1e-5),
+    write_rule=DeltaRule(),
 )
 
 ROWS = {
@@ -35,7 +38,7 @@ ROWS = {
         AttentionSpec(
             feature_map=Cosine(),
             score=power_score(1, scale=1.0),
-            forget_gate=ForgetGate(Decay.NEGATIVE_SOFTPLUS),
+            forget_gate=MambaDecay(gates_input=False),
             normaliser=None,
             output_gate=VectorGate(after_norm=True),
             output_norm=RMSNorm(eps=1e-5),
