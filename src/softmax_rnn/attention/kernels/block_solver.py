@@ -24,7 +24,8 @@ class BlockSolver(Solver):
 
     def _work(self, v: Tensor) -> Work:
         job = self.job
-        walk = Walk(*job.q.shape[:4], job.k.shape[2], job.visibility, job.q.device)
+        batch, heads, group, queries, _ = job.q.shape
+        walk = Walk(batch, heads, group, queries, job.k.shape[2], job.visibility, job.q.device)
         setting = Setting(job.score, walk, False, None, 0.0)
         decay = None if job.decay is None else RunningDecay(job.decay.c.flatten(0, 1))
         rows = None if job.rows is None else job.rows.flatten(0, 1)
@@ -82,8 +83,10 @@ class BlockSolver(Solver):
         """The scale with which the weights of a row sum to 1."""
         places = [*_earlier(row), _positions(row)]
         if not self.job.score.is_exponential:
-            one = torch.ones_like(row.q[..., :1])
-            return inverse(sum(_weights(row, keys, one).sum(-1, keepdim=True) for keys in places))
+            mass, one = torch.zeros_like(row.q[..., :1]), torch.ones_like(row.q[..., :1])
+            for keys in places:
+                mass += _weights(row, keys, one).sum(-1, keepdim=True)
+            return inverse(mass)
         largest = torch.full_like(row.q[..., :1], -torch.inf)
         for keys in places:
             largest = torch.logaddexp(largest, torch.logsumexp(_logarithms(row, keys), -1, keepdim=True))

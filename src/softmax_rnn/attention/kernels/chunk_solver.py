@@ -25,7 +25,8 @@ class ChunkSolver(Solver):
         job = self.job
         assert job.score.finite_features is not None
         features = SymmetricFeatures(job.score.finite_features, job.k.shape[-1])
-        return Layout(features, job.visibility, *job.k.shape[:2], 1, job.k.shape[2])
+        batch, heads, time, _ = job.k.shape
+        return Layout(features, job.visibility, batch, heads, 1, time)
 
     def _inputs(self, u: Tensor) -> Inputs:
         job = self.job

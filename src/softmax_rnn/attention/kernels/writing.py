@@ -161,7 +161,7 @@ class _Solved(torch.autograd.Function):
         wide = rate[..., None].to(total.dtype)
         leaves = [None if x is None else x.detach().requires_grad_() for x in (q, k, v, decay, state)]
         with torch.enable_grad():
-            read = _strict_read(_with(ctx.solver, *leaves, rate))
+            read = _strict_read(_with(solver, *leaves, rate))  # pyright: ignore[reportCallIssue]
         present = [x for x in leaves if x is not None]
         made = iter(torch.autograd.grad(read, present, -wide * total, allow_unused=True))
         dq, dk, dv, d_decay, d_state = (None if x is None else next(made) for x in leaves)
