@@ -65,9 +65,9 @@ class WriteRule(Part):
     def check(self, spec: AttentionSpec) -> None:
         """A read is one more contraction of the spec's kind, so the score must be the same function at every row."""
         if spec.score.kind not in ("exp", "polynomial"):
-            raise InputError(
-                f"write_rule: reads with exp or a polynomial, the score {spec.score.kind} is another at each row"
-            )
+            raise InputError(f"write_rule: expected the score exp or polynomial, got {spec.score.kind}")
+        if spec.forget_gate and spec.forget_gate.by_channel:
+            raise InputError(f"write_rule: expected a decay per head, got the forget gate {spec.forget_gate.kind}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,145 @@
+"""Write rules: the recurrences of the papers, combinations that no row of the table has, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attention.cases import MASKS, allowed_forms, attention, in_pieces, inputs, key_mask, step_by_step
+from attention.compare import DTYPES, assert_close, assert_same, run
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.parts import (
+    Cosine,
+    DeltaRule,
+    EluPlusOne,
+    Exp,
+    ForgetGate,
+    MambaDecay,
+    NormalisedDelta,
+    Read,
+    RowSum,
+    power_score,
+    taylor_score,
+)
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, NormRange
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
+
+HEADS, T, D = 3, 21, 4
+
+
+def drawn(spec):
+    generator = torch.Generator().manual_seed(5)
+    q, k, v = (torch.randn(2, HEADS, T, D, generator=generator, dtype=torch.float64) for _ in "qkv")
+    beta, step = (torch.rand(2, HEADS, T, generator=generator, dtype=torch.float64) for _ in range(2))
+    tensors = {"q": q, "k": k, "v": v, "beta": beta, "time_step": step}
+    tensors["log_rate"] = torch.rand(HEADS, generator=generator, dtype=torch.float64)
+    return {name: x for name, x in tensors.items() if name in ("q", "k", "v", *spec.tensors)}
+
+
+@pytest.mark.parametrize("name", ["deltanet", "gated_deltanet"])
+def test_the_state_of_the_delta_rule(name):
+    """The recurrence S ← α S + β k (v − (α S)ᵀk)ᵀ, o = Sᵀq/√d of flash-linear-attention's plain functions.
+
+    Matched: q and k of length 1, β after the sigmoid, heads in front of time; theirs multiplies the query by 1/√d.
+    """
+    spec = replace(VARIANTS[name], output_norm=None, output_gate=None)
+    tensors = drawn(spec)
+    unit_q, unit_k = (torch.nn.functional.normalize(tensors[name], dim=-1) for name in "qk")
+    state = torch.zeros(2, HEADS, D, D, dtype=torch.float64)
+    outputs = []
+    for t in range(T):
+        if "time_step" in tensors:
+            state = state * torch.exp(-tensors["log_rate"].exp() * tensors["time_step"][:, :, t])[..., None, None]
+        error = tensors["v"][:, :, t] - torch.einsum("bhde,bhd->bhe", state, unit_k[:, :, t])
+        write = tensors["beta"][:, :, t, None] * error
+        state = state + torch.einsum("bhd,bhe->bhde", unit_k[:, :, t], write)
+        outputs.append(torch.einsum("bhde,bhd->bhe", state, unit_q[:, :, t] * D**-0.5))
+    assert_close(attend(spec, **tensors) * D**-0.5, torch.stack(outputs, 2))
+
+
+@pytest.mark.parametrize("read", list(Read))
+def test_deltaformer(read):
+    """u_i = v_i − β_i Σ_{j<i} softmax(x_i·k_j/√d) u_j, then softmax attention on u.
+
+    x is the query in flash-linear-attention's function, and the key in its layer, which calls it with k for q.
+    """
+    spec = AttentionSpec(write_rule=NormalisedDelta(read))
+    tensors = drawn(spec)
+    q, k, v, beta = (tensors[name] for name in ("q", "k", "v", "beta"))
+    looking = q if read is Read.QUERY else k
+    u = [v[:, :, 0]]
+    for t in range(1, T):
+        weights = torch.softmax(torch.einsum("bhd,bhjd->bhj", looking[:, :, t], k[:, :, :t]) * D**-0.5, -1)
+        known = torch.einsum("bhj,bhje->bhe", weights, torch.stack(u, 2))
+        u.append(v[:, :, t] - beta[:, :, t, None] * known)
+    truth = torch.nn.functional.scaled_dot_product_attention(q, k, torch.stack(u, 2), is_causal=True)
+    assert_close(attend(spec, **tensors), truth)
+
+
+OTHERS = {
+    "normalised polynomial": AttentionSpec(score=taylor_score(2), write_rule=NormalisedDelta()),
+    "normalised, by key, decaying": AttentionSpec(
+        score=taylor_score(2), forget_gate=ForgetGate(), write_rule=NormalisedDelta(Read.KEY)
+    ),
+    "power with decay": AttentionSpec(
+        Cosine(), power_score(2, 1.0), forget_gate=ForgetGate(), normaliser=None, write_rule=DeltaRule()
+    ),
+    "row sum": AttentionSpec(EluPlusOne(), power_score(1, 1.0), write_rule=DeltaRule(bounded=True)),
+    "exp with decay": AttentionSpec(
+        Cosine(), Exp(scale=2.0), forget_gate=ForgetGate(), normaliser=None, write_rule=DeltaRule(bounded=True)
+    ),
+    "normalised exp with decay": AttentionSpec(forget_gate=ForgetGate(), write_rule=NormalisedDelta(Read.KEY)),
+    "clamped": AttentionSpec(Cosine(), Exp(clamp=0.1), normaliser=None, write_rule=DeltaRule()),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_forms_agree(name, dtype):
+    spec = OTHERS[name]
+    for mask in ("plain", "both"):
+        truth = run(attention(spec, form="parallel"), inputs(spec), **MASKS[mask](19))
+        for form in allowed_forms(spec, mask):
+            assert_same(run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](19)), truth, dtype)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_sequence_goes_on_from_its_state(name):
+    spec, mask = OTHERS[name], {"key_mask": key_mask()}
+    truth = run(attention(spec, form="parallel"), inputs(spec), **mask)
+    assert_same(run(in_pieces(spec, [1, 8]), inputs(spec), **mask), truth, torch.float64)
+    assert_same(run(step_by_step(spec, prefill=6), inputs(spec), **mask), truth, torch.float64)
+
+
+def test_a_bounded_write_is_what_its_own_key_reads():
+    """With β = 1 the value stands in the memory whole, whatever was there: kernel regression without noise."""
+    spec = AttentionSpec(Cosine(), Exp(scale=1.0), normaliser=None, write_rule=DeltaRule(bounded=True))
+    tensors = drawn(spec) | {"beta": torch.ones(2, HEADS, T, dtype=torch.float64)}
+    tensors["q"] = tensors["k"]
+    assert_close(attend(spec, **tensors), tensors["v"])
+
+
+def test_a_spec_without_the_field_is_read():
+    values = VARIANTS["taylor_2"].to_dict()
+    assert values.pop("write_rule") is None
+    assert AttentionSpec.from_dict(values) == VARIANTS["taylor_2"]
+
+
+def test_what_a_write_rule_refuses():
+    with pytest.raises(InputError, match="needs the normaliser row_sum"):
+        AttentionSpec(normaliser=None, write_rule=NormalisedDelta())
+    with pytest.raises(InputError, match="expected the score exp or polynomial, got"):
+        AttentionSpec(score=ExpOnRange(degree=4, range=NormRange()), normaliser=RowSum(), write_rule=DeltaRule())
+    with pytest.raises(InputError, match="beta: "):
+        attend(VARIANTS["deltanet"], **{name: x for name, x in drawn(VARIANTS["deltanet"]).items() if name in "qkv"})
+
+
+def test_the_decay_of_gated_deltanet_leaves_the_values_alone():
+    assert VARIANTS["gated_deltanet"].forget_gate == MambaDecay(gates_input=False)
+    assert VARIANTS["gated_deltanet"].declared["time_step"].multiplies is None
