@@ -61,9 +61,16 @@ def _out_of_memory(error: Exception) -> bool:
     return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
+LONGEST = 800
+"""Characters of an error's line; what was typed may be thousands."""
+
+
 def _say(text: str, code: int) -> int:
+    line = " ".join(text.split())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
     with contextlib.suppress(OSError):
-        print(f"softmax-rnn: {' '.join(text.split())}", file=sys.stderr)
+        print(f"softmax-rnn: {line}", file=sys.stderr)
     return code
 
 

@@ -97,6 +97,6 @@ def file(path: Path, random: Random) -> None:
         try:
             path.write_text(text_of(tree(json.loads(content), random), random), encoding="utf-8")
             return
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     path.write_bytes(data(content, random))

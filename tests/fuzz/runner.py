@@ -118,11 +118,11 @@ def faults(case: Case, ending: Ending, before: dict[str, str], after: dict[str, 
 
 def one(make: Callable[[Path], Case], place: Path) -> list[str]:
     """Make a case, run it, and say what was wrong."""
+    shutil.rmtree(place / "case", ignore_errors=True)
     case = make(place)
     before = content(place)
     ending = run(case.words, place)
     wrong = list(faults(case, ending, before, content(place)))
-    shutil.rmtree(place / "case")
     out = place / OUT
     shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
     shown = " ".join(word if len(word) < 200 else f"{word[:200]}…" for word in case.words)
