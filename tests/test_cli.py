@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from softmax_rnn.__main__ import main
+from softmax_rnn.attention.table.models import SIZES
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli import complete
 from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.experiment.recipes import RECIPES
-from softmax_rnn.model.sizes import SIZES
 from softmax_rnn.version import __version__
 
 

@@ -8,13 +8,12 @@ import typer
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.analysis.methods import METHODS
+from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli import app
 from softmax_rnn.cli.study import RUNNERS
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.recipes import RECIPES
-from softmax_rnn.model.blocks import MODEL_VARIANTS
-from softmax_rnn.model.sizes import SIZES
 from softmax_rnn.study.definition import load_study
 
 STARTS = ("softmax-rnn ", "torchrun ")

@@ -1,8 +1,8 @@
 import pytest
 
+from softmax_rnn.attention.table.models import MODEL_VARIANTS, block_options
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import UnknownNameError
-from softmax_rnn.model.blocks import MODEL_VARIANTS, block_options
 
 
 def test_every_variant_of_the_core_is_a_model():

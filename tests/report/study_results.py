@@ -10,6 +10,7 @@ from softmax_rnn.study.summary import summary
 L2_NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
 LEVELS = {"softmax": 1.80, L2_NORM: 1.79, "softmax_divS_gate": 2.01, "linear_elu": 2.44}
 LEVELS |= {"taylor_1": 3.3, "taylor_2": 1.93, "taylor_4": 1.81}
+SHORT = {name: {L2_NORM: "softmax_l2", "softmax_divS_gate": "softmax_gate_over_t"}.get(name, name) for name in LEVELS}
 MACHINE = {"date": "2026-11-16", "processor": "Some Processor at 2 GHz", "cores": 2, "torch": "2.13.0"}
 
 

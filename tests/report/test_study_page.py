@@ -15,7 +15,7 @@ from softmax_rnn.report.study_page import study_page, write_files, write_report
 from softmax_rnn.report.tables import shown_rows
 
 from .pages import HOSTILE
-from .study_results import L2_NORM, LEVELS, entry, everything, language, recall, results
+from .study_results import L2_NORM, LEVELS, SHORT, entry, everything, language, recall, results
 
 EVERY_SECTION = ["verdicts", "losses", "recall", "orders", "curves", "positions", "terms", "costs", "published"]
 EVERY_SECTION += ["variants", "runs", "repeat"]
@@ -97,7 +97,7 @@ def test_the_table_of_losses_shows_the_summary(whole):
         assert line["seeds"] == "3"
         losses = [float(one["test loss"].split()[0]) for one in shown]
         assert losses == sorted(losses)
-        assert {one["variant"] for one in shown} == set(LEVELS)
+        assert {one["variant"] for one in shown} == set(SHORT.values())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_the_gap_while_training_is_a_curve_with_a_band_around_softmax_at_zero(wh
 def test_lines_of_unfinished_runs_come_last_and_say_what_they_are(whole):
     (chart,) = (one for one in whole.charts() if one.id == "curve-test-kjv")
     lines = list(dict.fromkeys(row[1] for row in chart.table.rows))
-    assert lines == [*LEVELS, "softmax, seed 7, failed", "softmax, seed 8, incomplete"]
+    assert lines == [*SHORT.values(), "softmax, seed 7, failed", "softmax, seed 8, incomplete"]
 
 
 def test_many_settings_are_panels_of_one_chart():

@@ -1,3 +1,6 @@
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,7 @@ from tests.study.tiny import VALUES
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import resolve
 from softmax_rnn.study.definition import STUDIES, Equal, load_study, merged
 from softmax_rnn.study.runs import planned_runs
 
@@ -106,3 +110,23 @@ def test_a_study_that_is_not_there(name: str, said: str):
     with pytest.raises(InputError) as caught:
         load_study(name)
     assert str(caught.value) == said
+
+
+def test_a_dry_run_and_a_comparison_of_variants_need_no_torch(tmp_path):
+    for command in (["study", "recall", "--dry-run"], ["compare", "softmax", "softmax_l2"]):
+        code = f"import sys; from softmax_rnn.__main__ import main; main({command}); sys.exit('torch' in sys.modules)"
+        assert subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"size": "smal"}, "unknown size 'smal'; did you mean 'small'?"),
+        ({"model": {"hiden_size": 64}}, "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
+        ({"model": {"num_attention_heads": 3}}, "model: "),
+        ({"variant": "two_mamba", "model": {"use_rope": True}}, "model.use_rope: two_mamba sets it to False, got True"),
+    ],
+)
+def test_models_that_cannot_be_built_are_still_refused_before_a_run(settings, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        resolve(settings)

@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from report.study_results import L2_NORM, LEVELS, entry, language, recall
+from report.study_results import L2_NORM, LEVELS, SHORT, entry, language, recall
 from softmax_rnn.study.summary import POINTS, summary
 
 T2 = 4.302653  # the 97.5 % quantile of Student's t with two degrees of freedom
@@ -26,7 +26,8 @@ def test_a_gap_is_the_mean_of_the_paired_differences(variant, data):
     runs = language()
     ours, theirs = losses(runs, variant, data), losses(runs, "softmax", data)
     differences = [ours[seed] - theirs[seed] for seed in (0, 1, 2)]
-    (row,) = (row for row in summary(runs)["final"] if row["variant"] == variant and row["setting"] == {"data": data})
+    rows = [row for row in summary(runs)["final"] if row["setting"] == {"data": data}]
+    (row,) = (row for row in rows if row["variant"] == SHORT[variant])
     half = T2 * statistics.stdev(differences) / math.sqrt(3)
     assert row["seeds"] == row["gap"]["n"] == 3
     assert row["gap"]["mean"] == pytest.approx(statistics.fmean(differences), abs=1e-12)
@@ -67,9 +68,9 @@ def test_recall_takes_the_learning_rate_with_the_highest_accuracy():
 
 def test_curves_are_means_of_logarithms():
     runs = language(panels=["kjv"])
-    curves = [row for row in summary(runs)["curves"] if row["variant"] == L2_NORM and row["kind"] == "test"]
-    own = [run["test_curve"] for run in runs if run["varied"]["variant"] == L2_NORM]
-    for row, points in zip(curves, zip(*own, strict=True), strict=True):
+    curves = [row for row in summary(runs)["curves"] if row["variant"] == "softmax_l2" and row["kind"] == "test"]
+    curves_of_runs = [run["test_curve"] for run in runs if run["varied"]["variant"] == L2_NORM]
+    for row, points in zip(curves, zip(*curves_of_runs, strict=True), strict=True):
         assert row["step"] == points[0][0]
         assert row["mean"] == pytest.approx(statistics.fmean(math.log(loss) for _, loss in points), abs=1e-12)
         assert row["low"] <= row["mean"] <= row["high"]

@@ -72,7 +72,7 @@ def study(
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
         return
     if not as_json:
-        print_study(short, loaded.title, loaded.asks, [run.name for run in whole.left], whole.count,
+        print_study(short, loaded.title, loaded.asks, [run.label for run in whole.left], whole.count,
                     whole.expected_minutes())  # fmt: skip
     if dry_run:
         return

@@ -13,8 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import Field, PositiveInt, SerializeAsAny
@@ -26,6 +27,9 @@ from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.validation import checked, read_settings
+
+if TYPE_CHECKING:
+    from softmax_rnn.attention.spec import AttentionSpec
 
 INCIDENTAL = frozenset(
     {
@@ -87,7 +91,7 @@ class RunConfig(TrainSettings):
 def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The run that these settings mean: what they leave out comes from the recipe."""
     from softmax_rnn.attention.custom import define, definition
-    from softmax_rnn.experiment.network import has_gates, model_config, model_options
+    from softmax_rnn.attention.table.models import MODEL_VARIANTS
 
     if not isinstance(given, Mapping):
         raise InputError(f"settings: expected a dictionary of settings by name, got {given!r}")
@@ -107,11 +111,40 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     custom = definition(config.variant)
     config = config.model_copy(update={"variants": {} if custom is None else {config.variant: custom}})
     # Unknown variants, sizes and options are refused here, before anything is loaded.
-    config = config.model_copy(update={"model": model_options(config)})
-    shape = model_config(config)
-    if recipe.clip_gated is not None and "clip" not in given and has_gates(shape):
+    if not usual_model(config):
+        from softmax_rnn.experiment.network import model_config, model_options
+
+        config = config.model_copy(update={"model": model_options(config)})
+        model_config(config)
+    if recipe.clip_gated is not None and "clip" not in given and has_gates(MODEL_VARIANTS[config.variant].spec):
         config = config.model_copy(update={"clip": recipe.clip_gated})
     return config
+
+
+def has_gates(spec: AttentionSpec) -> bool:
+    """Whether the attention has learned gates."""
+    return any(gate is not None for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
+
+
+def usual_model(config: RunConfig) -> bool:
+    """Whether the model can be built for certain, seen without building it, which takes torch and seconds.
+
+    Only the common options are looked at; of any other, and of a shape that may not fit, `model_config` has the word.
+    """
+    from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
+
+    block = MODEL_VARIANTS[config.variant].options
+    if config.size not in SIZES or set(config.model) & set(block):
+        return False
+    shape = asdict(SIZES[config.size])
+    counts, flags = {*shape, "head_dim", "num_key_value_heads"}, {"use_mlp", "learned_positions", "use_rope"}
+    for name, value in config.model.items():
+        if not ((name in flags and type(value) is bool) or (name in counts and type(value) is int and value > 0)):
+            return False
+    shape |= {name: value for name, value in config.model.items() if name in counts}
+    heads, width = shape["num_attention_heads"], shape["hidden_size"]
+    divided = heads % shape.get("num_key_value_heads", heads) == 0 and width % heads == 0
+    return divided and shape.get("head_dim", width // heads) % 2 == 0 and not set(block) & {"mixer", "conv_width"}
 
 
 def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:

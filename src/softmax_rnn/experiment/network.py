@@ -14,10 +14,10 @@ from transformers.activations import ACT2FN
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.table.models import Size
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model import MODEL_VARIANTS, SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.loading import quiet
-from softmax_rnn.model.sizes import Size
 
 if TYPE_CHECKING:
     from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -34,16 +34,6 @@ _OTHER_SETTINGS = {
     "dtype": "weights are trained in float32 and `precision: bf16` computes in halves",
 }
 _COUNTS = {field.name for field in fields(Size)} | {"num_key_value_heads", "head_dim"}
-
-
-def has_gates(shape: SoftmaxRNNConfig) -> bool:
-    """Whether any layer has learned gates.
-
-    >>> has_gates(build_config("nano", "softmax")), has_gates(build_config("nano", "gated_softmax"))
-    (False, True)
-    """
-    specs = [spec for spec in shape.specs if spec is not None]
-    return any(gate is not None for spec in specs for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
 
 
 def model_options(config: RunConfig) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.console import ERR
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
-from softmax_rnn.experiment.network import build_network, save_network, suspicion
+from softmax_rnn.experiment.network import build_network, save_network, state_bytes, suspicion
 from softmax_rnn.experiment.run_data import RunData, load_run_data
 from softmax_rnn.experiment.run_plan import check_memory
 from softmax_rnn.train.checkpoint import Writer
@@ -70,6 +70,7 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
         "size": config.size,
         "seed": config.seed,
         "parameters": sum(weight.numel() for weight in network.parameters()),
+        "state_bytes": state_bytes(network.config, config.context),
         "data": data.facts,
     }
     job = Job(

@@ -8,12 +8,12 @@
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
-from softmax_rnn.model.blocks import MODEL_VARIANTS, block_options
+from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES, block_options
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.foreign import CONVERTED
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SoftmaxRNNModel, SpecAttention
-from softmax_rnn.model.sizes import SIZES, build_config
+from softmax_rnn.model.sizes import build_config
 
 AutoConfig.register(SoftmaxRNNConfig.model_type, SoftmaxRNNConfig, exist_ok=True)
 AutoModel.register(SoftmaxRNNConfig, SoftmaxRNNModel, exist_ok=True)

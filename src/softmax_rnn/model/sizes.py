@@ -1,4 +1,4 @@
-"""Sizes by name: the paper's three, and two that train on a CPU.
+"""The configuration of a size and a variant, both by name.
 
 >>> build_config("small", "softmax_gate").num_hidden_layers
 20
@@ -6,39 +6,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from types import MappingProxyType
+from dataclasses import asdict, fields
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
+from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
 from softmax_rnn.errors import InputError, unknown_name
-from softmax_rnn.model.blocks import MODEL_VARIANTS
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.layer_specs import LayerSpecs, layer_specs
 
 PAPER_VOCAB = 32_000
-
-
-@dataclass(frozen=True)
-class Size:
-    """The numbers of a Llama block and how many there are."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_attention_heads: int
-    num_hidden_layers: int
-
-
-SIZES = MappingProxyType(
-    {
-        "nano": Size(128, 384, 4, 4),  # 0.9 M with the 256 tokens of bytes
-        "micro": Size(320, 640, 10, 8),  # 9.5 M with 2048 tokens
-        "small": Size(1024, 2048, 16, 20),  # 275 M with the paper's 32000
-        "large": Size(3072, 6144, 16, 20),  # 2.08 B
-        "large_depth": Size(1024, 2048, 32, 60),  # 695 M
-    }
-)
 _COMMON = {"max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 
 

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.machine import describe
 from softmax_rnn.study.definition import Claim, Study
 from softmax_rnn.study.summary import summary
 from softmax_rnn.study.verdicts import Measured, decide, margin_text
-
-if TYPE_CHECKING:
-    from softmax_rnn.model.blocks import BlockVariant
 
 
 def study_results(
@@ -39,8 +38,8 @@ def study_results(
         "minutes": study.scale(scale).minutes,
     }
     return collected(facts, entries) | {
-        "claims": decided(study.claims, entries),
-        "published": [one.model_dump() for one in study.published],
+        "claims": decided(study.claims_at(scale), entries),
+        "published": published_numbers(study),
     }
 
 
@@ -86,22 +85,29 @@ def _finite(value: float | None) -> bool:
 
 
 def variant_facts(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What each variant computes."""
-    from softmax_rnn.model.blocks import MODEL_VARIANTS
-
+    """What each variant computes, by the name that tables show."""
     names = dict.fromkeys(entry["settings"]["variant"] for entry in entries)
-    return {name: _facts(name, MODEL_VARIANTS[name]) for name in names}
+    return {VARIANTS.short(name): _facts(name) for name in names}
 
 
-def _facts(name: str, row: BlockVariant) -> dict[str, Any]:
+def _facts(name: str) -> dict[str, Any]:
     from softmax_rnn.attention.algebra import same_names
     from softmax_rnn.attention.explain import explain
 
+    row = MODEL_VARIANTS[name]
     told = explain(row.spec)
+    others = [VARIANTS.short(other) for other in same_names(row.spec)]
+    full = [f"in full: {name}"] if VARIANTS.short(name) != name else []
     return {
         "formula": told.formula,
         "parts": told.parts,
-        "same_as": [other for other in same_names(row.spec) if other != name],
-        "notes": [*told.notes, *([row.note] if row.note else [])],
+        "same_as": [other for other in dict.fromkeys(others) if other != VARIANTS.short(name)],
+        "notes": [*full, *told.notes, *([row.note] if row.note else [])],
         "cancellations": told.cancellations,
     }
+
+
+def published_numbers(study: Study) -> list[dict[str, Any]]:
+    """Other people's numbers, with the name of ours that tables show."""
+    numbers = [one.model_dump() for one in study.published]
+    return [one | {"variant": one["variant"] and VARIANTS.short(one["variant"])} for one in numbers]

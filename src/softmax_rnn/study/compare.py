@@ -102,15 +102,16 @@ def compare_specs(a: str, b: str) -> dict[str, Any]:
     from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.explain import part_text
     from softmax_rnn.attention.formula import formula
+    from softmax_rnn.attention.table.models import MODEL_VARIANTS
+    from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.experiment.config import differences
-    from softmax_rnn.model.blocks import MODEL_VARIANTS
 
     rows = [MODEL_VARIANTS[name if name in MODEL_VARIANTS else variant_from(name)] for name in (a, b)]
     one, other = (row.spec for row in rows)
     blocks = [dict(row.options) for row in rows]
     return {
         "kind": "specs",
-        "names": [a, b],
+        "names": [VARIANTS.short(name) for name in (a, b)],
         "formulas": [formula(one), formula(other)],
         "parts": {
             name: [None if part is None else part_text(part) for part in pair]

@@ -94,7 +94,9 @@ class Claim(_Part):
 
     says: str
     paper: str = ""
-    """Where it stands, and the paper's own numbers."""
+    """Where it stands, and the numbers in the paper."""
+    scales: list[Literal["cpu", "overnight", "paper"]] = []
+    """The scales that can decide it; all of them when left out."""
     grid: str
     metric: Literal["test_loss", "test_accuracy"] = "test_loss"
     rule: Annotated[Behind | Equal | Falls | Solves, Field(discriminator="kind")]
@@ -136,10 +138,14 @@ class Study(_Part):
 
     def scale(self, name: str) -> Scale:
         """The runs at a scale by name."""
-        found = {str(key): value for key, value in self.scales.items()}
-        if name not in found:
-            raise unknown_name("scale", name, found)
-        return found[name]
+        known = {str(key): value for key, value in self.scales.items()}
+        if name not in known:
+            raise unknown_name("scale", name, known)
+        return known[name]
+
+    def claims_at(self, scale: str) -> list[Claim]:
+        """The claims that a scale can decide."""
+        return [claim for claim in self.claims if not claim.scales or scale in claim.scales]
 
 
 def load_study(name: str) -> tuple[str, Study]:
@@ -166,11 +172,11 @@ def _check_claims(study: Study) -> None:
         for value in spoken_of:
             if spoken_of.count(value) > 1:
                 raise InputError(f"claims: {claim.says!r} compares {value} with itself; expected different variants")
-    for scale in study.scales.values():
+    for scale_name, scale in study.scales.items():
         for name in scale.grids:
             if not name.strip():
                 raise InputError("grids: expected a name for each grid, got ''")
-        for claim in study.claims:
+        for claim in study.claims_at(scale_name):
             if claim.grid not in scale.grids:
                 raise unknown_name("grid of a claim", claim.grid, scale.grids)
             known = [str(value) for value in scale.grids[claim.grid].vary.get("variant", [])]

@@ -5,16 +5,14 @@ A folder is read once, and again only after something has happened to its run: s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in
 
 if TYPE_CHECKING:
-    from softmax_rnn.experiment.config import RunConfig
     from softmax_rnn.study.runs import PlannedRun
 
 Entry = dict[str, Any]
@@ -57,7 +55,8 @@ def run_entry(run: PlannedRun, error: str | None = None) -> Entry:
 
 
 def _asked(run: PlannedRun) -> Entry:
-    return {"name": run.name, "grid": run.grid, "varied": dict(run.varied), "folder": str(run.folder)}
+    asked = {"name": run.name, "grid": run.grid, "varied": dict(run.varied), "folder": str(run.folder)}
+    return asked | {"label": VARIANTS.short(run.config.variant)}
 
 
 def _measured(run: PlannedRun, error: str | None) -> Entry:
@@ -78,7 +77,6 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
         "accuracy_curve": [[line["step"], line["test_accuracy"]] for line in tested],
         "by_position": tested[-1]["test_loss_by_position"] if tested else [],
         "seconds": _seconds(trained),
-        "state_bytes": decoding_state_bytes(run.config),
     }
 
 
@@ -118,21 +116,3 @@ def _seconds(trained: Sequence[Mapping[str, Any]]) -> float | None:
             total += (line["tokens"] - before) / line["tokens_per_second"]
         before = line["tokens"]
     return total if trained else None
-
-
-def decoding_state_bytes(config: RunConfig) -> int:
-    """What decoding carries after one context. Runs that differ in other settings only share the answer."""
-    shape = {name: value for name, value in config.values().items() if name in _SHAPE}
-    return _state_bytes(json.dumps(shape, sort_keys=True))
-
-
-_SHAPE = frozenset({"recipe", "variant", "variants", "size", "model", "context", "data"})
-
-
-@cache
-def _state_bytes(shape: str) -> int:
-    from softmax_rnn.experiment.config import resolve
-    from softmax_rnn.experiment.network import model_config, state_bytes
-
-    config = resolve(json.loads(shape))
-    return state_bytes(model_config(config), config.context)

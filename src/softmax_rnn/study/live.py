@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.live import Live
 from rich.table import Table
 
-from softmax_rnn.console import ERR, about
+from softmax_rnn.console import ERR, about, plural
 from softmax_rnn.study.runner import Event
 from softmax_rnn.study.runs import PlannedRun
 from softmax_rnn.train.folder import RunFolder
@@ -59,7 +59,7 @@ class StudyTable:
 
     def _line(self, event: Event) -> str:
         done = sum(state == "finished" for state in self._states.values())
-        said = f"{self._title} {done}/{len(self._states)} {event.run.name} {event.state}"
+        said = f"{self._title} {done}/{len(self._states)} {event.run.label} {event.state}"
         if event.error:
             return f"{said}: {event.error}"
         if event.state == "finished":
@@ -85,7 +85,7 @@ class StudyTable:
     def _table(self) -> Table:
         with self._lock:
             done = sum(state == "finished" for state in self._states.values())
-            table = Table(title=f"{self._title}: {done} of {len(self._states)} runs finished{self._left()}")
+            table = Table(title=f"{self._title}: {done} of {plural(len(self._states), 'run')} finished{self._left()}")
             for heading in ("run", "state", "step", "loss", "test loss", "tokens/s"):
                 table.add_column(heading, justify="left" if heading in ("run", "state") else "right", overflow="fold")
             for run in self._interesting():
@@ -99,7 +99,7 @@ class StudyTable:
 
     def _cells(self, run: PlannedRun) -> list[str]:
         state = self._states[str(run.folder)]
-        cells = [run.name, _MARKS.get(state, state)]
+        cells = [run.label, _MARKS.get(state, state)]
         if state in ("waiting", "failed"):
             return [*cells, "", "", "", ""]
         if (folder := str(run.folder)) in self._known:

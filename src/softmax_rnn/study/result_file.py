@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.files import finite, write_whole
-from softmax_rnn.study.collect import decided
+from softmax_rnn.study.collect import decided, published_numbers
 from softmax_rnn.study.definition import STUDIES, Claim, load_study
 from softmax_rnn.study.summary import summary, thinned
 from softmax_rnn.validation import checked, read_json
@@ -62,19 +63,20 @@ def read_results(path: Path) -> dict[str, Any]:
 def judged(results: dict[str, Any]) -> dict[str, Any]:
     """The results with summary and verdicts computed from their runs.
 
-    The rules are those of the study's file now where the package has it, else those that the results carry.
+    The rules and the published numbers are those of the study's file now where the package has it, else those that the
+    results carry.
     """
-    claims = _claims(results)
-    verdicts = results.get("claims", []) if claims is None else decided(claims, results["runs"])
-    return results | {"summary": summary(results["runs"]), "claims": verdicts}
-
-
-def _claims(results: dict[str, Any]) -> Sequence[Claim] | None:
     name = str(results["study"].get("name", ""))
-    if (STUDIES / f"{name}.yaml").is_file():
-        return load_study(name)[1].claims
+    study = load_study(name)[1] if (STUDIES / f"{name}.yaml").is_file() else None
+    runs = [entry | {"label": VARIANTS.short(str(entry["varied"].get("variant")))} for entry in results["runs"]]
+    new = results | {"runs": runs, "summary": summary(runs)}
+    if study is not None:
+        scale = str(results["study"].get("scale", "cpu"))
+        return new | {"claims": decided(study.claims_at(scale), runs), "published": published_numbers(study)}
     carried = [one.get("definition") for one in results.get("claims", [])]
-    return [checked(Claim, one) for one in carried] if carried and all(carried) else None
+    if carried and all(carried):
+        new["claims"] = decided([checked(Claim, one) for one in carried], runs)
+    return new
 
 
 def save_results(results: dict[str, Any], path: Path) -> Path:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
 from softmax_rnn.study.definition import Study, merged
@@ -28,6 +29,11 @@ class PlannedRun:
     varied: Mapping[str, Any]
     config: RunConfig
     folder: Path
+
+    @property
+    def label(self) -> str:
+        """The name with the variant's short one, for readers; folders keep the name."""
+        return run_name(self.grid, {**self.varied, "variant": VARIANTS.short(self.config.variant)})
 
 
 def planned_runs(study: Study, scale: str, output: Path) -> list[PlannedRun]:

@@ -25,6 +25,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.study.intervals import Interval, interval
 from softmax_rnn.study.verdicts import Measured, best_rate, difference, panel_of
@@ -78,7 +79,8 @@ class Panel:
 
     def place(self, variant: str) -> dict[str, Any]:
         """What says which runs a row is about."""
-        return {"grid": self.grid, "setting": dict(self.setting), "variant": variant, "metric": self.metric}
+        name = VARIANTS.short(variant)
+        return {"grid": self.grid, "setting": dict(self.setting), "variant": name, "metric": self.metric}
 
 
 def summary(entries: Sequence[Entry]) -> dict[str, Any]:
@@ -113,7 +115,7 @@ def final_row(panel: Panel, variant: str) -> dict[str, Any]:
     row["seconds"] = _mean(entry.get("seconds") for entry in chosen)
     row["memory_bytes"] = max(_numbers(entry["result"].get("memory_bytes") for entry in chosen), default=None)
     row["parameters"] = chosen[0]["result"].get("parameters")
-    row["state_bytes"] = chosen[0].get("state_bytes")
+    row["state_bytes"] = chosen[0]["result"].get("state_bytes", chosen[0].get("state_bytes"))
     return row
 
 
@@ -137,7 +139,7 @@ def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
     for variant in panel.variants:
         best = panel.best(variant)
         if best:
-            place = panel.place(variant) | {"line": variant, "state": "finished"}
+            place = panel.place(variant) | {"line": VARIANTS.short(variant), "state": "finished"}
             yield from _curves(place, best)
             yield from _gap_curve(place, best, panel.best(BASELINE) if variant != BASELINE else [])
         for entry in panel.entries:
@@ -149,7 +151,7 @@ def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
 def _line(entry: Entry) -> str:
     varied = entry["varied"]
     rate = f", rate {varied['learning_rate']:g}" if "learning_rate" in varied else ""
-    return f"{varied['variant']}, seed {varied.get('seed', 0)}{rate}, {entry['state']}"
+    return f"{VARIANTS.short(str(varied['variant']))}, seed {varied.get('seed', 0)}{rate}, {entry['state']}"
 
 
 def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:

@@ -17,12 +17,14 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.console import plural
+from softmax_rnn.report.elements import State
 from softmax_rnn.study.definition import Behind, Claim, Equal, Falls, Solves
 from softmax_rnn.study.intervals import Interval, interval
 
-State = Literal["reproduced", "not reproduced", "undecided"]
 PAIRED = ("seed",)
 SWEPT = ("learning_rate",)
 """Settings of which each variant takes the value that suits it best."""
@@ -98,16 +100,20 @@ def decide(claim: Claim, runs: Sequence[Measured]) -> Decision:
     panels: dict[tuple[tuple[str, str], ...], list[Measured]] = {}
     for run in runs:
         panels.setdefault(panel_of(run.varied), []).append(run)
-    found = [(_name(panel), *_decide_panel(claim, group)) for panel, group in panels.items()]
-    states = [state for _, state, _ in found]
+    decided = [(_name(panel), *_decide_panel(claim, group)) for panel, group in panels.items()]
+    states = [state for _, state, _ in decided]
     if not states:
         return Decision(claim, "undecided", "no finished runs", rule_text(claim))
     if "not reproduced" in states:
         state: State = "not reproduced"
     else:
         state = "reproduced" if all(one == "reproduced" for one in states) else "undecided"
-    evidence = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, _, text in found)
+    evidence = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, _, text in decided)
     return Decision(claim, state, evidence, rule_text(claim))
+
+
+def _short(variant: str) -> str:
+    return VARIANTS.short(variant)
 
 
 def _name(panel: tuple[tuple[str, str], ...]) -> str:
@@ -131,7 +137,7 @@ def _above(gap: Interval | None, limit: float, *, reached: State, missed: State)
     """One state when the whole interval is above the limit, another when it is below, undecided between."""
     if gap is None:
         return "undecided", "runs are missing"
-    text = f"{gap}, {gap.n} seeds"
+    text = f"{gap}, {plural(gap.n, 'seed')}"
     if gap.n < 2:
         return "undecided", text
     return (reached if gap.low > limit else missed if gap.high < limit else "undecided"), text
@@ -145,19 +151,19 @@ def _decide_falls(claim: Claim, along: Sequence[str], runs: Sequence[Measured]) 
     for earlier, later in itertools.pairwise(along):
         step = difference(runs, later, earlier, claim.metric)
         if step is not None and step.n > 1 and step.low > 0:
-            return "not reproduced", f"{later} is worse than {earlier} by {step}"
-    return state, f"{along[0]} − {along[-1]}: {text}"
+            return "not reproduced", f"{_short(later)} is worse than {_short(earlier)} by {step}"
+    return state, f"{_short(along[0])} − {_short(along[-1])}: {text}"
 
 
 def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> tuple[State, str]:
     values = {name: by_seed(runs, name, metric) for name in (rule.what, *rule.others)}
     if not all(values.values()):
         return "undecided", "runs are missing"
-    found = {name: interval(list(seeds.values())) for name, seeds in values.items()}
-    text = ", ".join(f"{name} {one.mean:.3f} ({one.n} seeds)" for name, one in found.items())
-    if min(one.n for one in found.values()) < 2:
+    shares = {name: interval(list(seeds.values())) for name, seeds in values.items()}
+    text = ", ".join(f"{_short(name)} {one.mean:.3f} ({plural(one.n, 'seed')})" for name, one in shares.items())
+    if min(one.n for one in shares.values()) < 2:
         return "undecided", text
-    first, others = found[rule.what], [found[name] for name in rule.others]
+    first, others = shares[rule.what], [shares[name] for name in rule.others]
     if first.low >= rule.reaches and all(one.high <= rule.below for one in others):
         return "reproduced", text
     if first.high < rule.reaches or any(one.low > rule.below for one in others):
@@ -184,10 +190,14 @@ def rule_text(claim: Claim) -> str:
     match claim.rule:
         case Behind(what=a, than=b, by=by):
             margin = f" by more than {by:g}" if by else ""
-            return f"the 95 % interval of the paired difference in {what} says that {a} is worse than {b}{margin}"
+            worse = f"{_short(a)} is worse than {_short(b)}{margin}"
+            return f"the 95 % interval of the paired difference in {what} says that {worse}"
         case Equal(what=a, to=b, within=within):
-            return f"the 95 % interval of the paired difference in {what}, {a} − {b}, ends below {within:g}"
+            gap = f"{_short(a)} − {_short(b)}"
+            return f"the 95 % interval of the paired difference in {what}, {gap}, ends below {within:g}"
         case Falls(along=along):
-            return f"{what}: {along[-1]} better than {along[0]} at 95 %, and no step of the list worse at 95 %"
+            better = f"{_short(along[-1])} better than {_short(along[0])} at 95 %"
+            return f"{what}: {better}, and no step of the list worse at 95 %"
         case Solves(what=a, reaches=reaches, others=others, below=below):
-            return f"95 % intervals of the accuracy: {a} at least {reaches:g}, {', '.join(others)} at most {below:g}"
+            rest = ", ".join(map(_short, others))
+            return f"95 % intervals of the accuracy: {_short(a)} at least {reaches:g}, {rest} at most {below:g}"

@@ -1,4 +1,4 @@
-"""The one table of models by name: which spec, and what the block around it does differently from Llama's.
+"""Models by name, as values that need no torch: variants with what the block around them does, and sizes.
 
 >>> MODEL_VARIANTS["two_mamba"].options["conv_width"]
 2
@@ -16,7 +16,6 @@ from typing import Any
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import unknown_name
-from softmax_rnn.model.configuration import Mixer
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ _ROWS: Mapping[str, BlockVariant] = MappingProxyType(
             {"conv_width": 4, "conv_activation": "silu"},
             "gated_softmax on a convolution (width 4, SiLU) of q, k and v",
         ),
-        "linear_mamba": BlockVariant("softmax", {"mixer": Mixer.MAMBA2.value}, "a Mamba-2 mixer in place of attention"),
+        "linear_mamba": BlockVariant("softmax", {"mixer": "mamba2"}, "a Mamba-2 mixer in place of attention"),
     }
 )
 
@@ -73,3 +72,25 @@ MODEL_VARIANTS = BlockTable()
 def block_options(name: str) -> dict[str, Any]:
     """The options of `SoftmaxRNNConfig` that a variant's block needs."""
     return dict(MODEL_VARIANTS[name].options)
+
+
+@dataclass(frozen=True)
+class Size:
+    """The numbers of a Llama block and how many there are."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_attention_heads: int
+    num_hidden_layers: int
+
+
+SIZES = MappingProxyType(
+    {
+        "nano": Size(128, 384, 4, 4),  # 0.9 M with the 256 tokens of bytes
+        "micro": Size(320, 640, 10, 8),  # 9.5 M with 2048 tokens
+        "small": Size(1024, 2048, 16, 20),  # 275 M with the paper's 32000
+        "large": Size(3072, 6144, 16, 20),  # 2.08 B
+        "large_depth": Size(1024, 2048, 32, 60),  # 695 M
+    }
+)
+"""The paper's three, and two that train on a CPU."""
