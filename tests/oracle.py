@@ -37,7 +37,8 @@ class Row:
 
     def __init__(self, x: SimpleNamespace, i: int):
         self.x, self.i = x, i
-        self.keys = [j for j in range(len(x.real)) if self.visible(j)]
+        self.all_keys = [j for j in range(len(x.real)) if self.visible(j)]
+        self.keys = x.structure(self.all_keys)
         self.n = len(self.keys)  # n_i
 
     def visible(self, j: int) -> bool:
@@ -60,6 +61,7 @@ class Row:
 
 Weight = Callable[[Row, int], Tensor]  # w_ij
 Map = Callable[[Tensor], Tensor]  # of one vector
+Structure = Callable[[list[int]], list[int]]
 
 
 # ---- Maps of a vector
@@ -137,7 +139,12 @@ def sum_w(r: Row, w: Weight) -> Tensor:  # Σ w
 
 
 def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of the output gate
-    return sum(torch.exp(r.x.output_gate[:, t, None]) for t in r.keys)
+    return sum(torch.exp(r.x.output_gate[:, t, None]) for t in r.all_keys)
+
+
+# ---- Structures: which of the keys up to i, padding and other segments left out, does i see?
+def window(width: int, sinks: int = 0) -> Structure:  # the last width of them, and the first sinks
+    return lambda keys: [j for n, j in enumerate(keys) if n < sinks or n >= len(keys) - width]
 
 
 # ---- Skips
@@ -163,7 +170,7 @@ PARAMETERS = {"norm_weight", "norm_bias", "length_exponent", "log_rate", "bonus"
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 
-def f(formula: Callable[[Row], Tensor]) -> Callable[..., Tensor]:
+def f(formula: Callable[[Row], Tensor], structure: Structure = list) -> Callable[..., Tensor]:
     def attention(q, k, v, *, key_mask=None, segment_ids=None, **tensors):
         (batch, heads, length, _), group = q.shape, q.shape[1] // k.shape[1]
         k, v = (torch.stack([y[:, h // group] for h in range(heads)], dim=1) for y in (k, v))
@@ -175,6 +182,7 @@ def f(formula: Callable[[Row], Tensor]) -> Callable[..., Tensor]:
             for name, y in tensors.items():
                 if y is not None:
                     setattr(x, name, y if name in PARAMETERS else y[b])
+            x.structure = structure
             rows = [Row(x, i) for i in range(length)]
             out.append(torch.stack([formula(r) if r.keys else x.v[:, :0].sum(1) for r in rows], dim=1))
         return torch.stack(out)
@@ -182,12 +190,13 @@ def f(formula: Callable[[Row], Tensor]) -> Callable[..., Tensor]:
     return attention
 
 
-def normalised(weight: Weight) -> Callable[..., Tensor]:  # Σ w v / Σ w; a forget gate, if given, decays w
+# Σ w v / Σ w; a forget gate, if given, decays w
+def normalised(weight: Weight, structure: Structure = list) -> Callable[..., Tensor]:
     def formula(r: Row) -> Tensor:
         w = weight if r.x.forget_gate is None else lambda r, j: weight(r, j) * decay(r, j)
         return sum_v(r, w) / sum_w(r, w)
 
-    return f(formula)
+    return f(formula, structure)
 
 
 def taylor(order: int, feature_map: Map | None = None) -> Callable[..., Tensor]:
@@ -239,6 +248,9 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "gated_softmax_decay": f(lambda r: ln(r, r.out_gate * sum_gv(r, lambda r, j: exp5(r, j) * decay(r, j)) / r.n)),
     # Softmax with a forget gate (without one: softmax).
     "forgetting_transformer": normalised(exp),
+    "window_64": normalised(exp, window(64)),
+    "streaming_llm": normalised(exp, window(1020, 4)),
+    "streaming_llm_64": normalised(exp, window(64, 4)),
 }
 
 

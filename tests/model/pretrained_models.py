@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GemmaConfig,
     GemmaForCausalLM,
     LlamaConfig,
@@ -32,6 +34,8 @@ SIZES: dict[str, Any] = {
     "initializer_range": 0.2,
 }
 ROPE = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+SLIDING = {"use_sliding_window": True, "sliding_window": 4}
+MIXED = ["sliding_attention", "full_attention"]
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
     "llama, biases, tied": (
@@ -48,6 +52,10 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM, {}),
     "gemma": (GemmaConfig, GemmaForCausalLM, {}),
+    "mistral, window": (MistralConfig, MistralForCausalLM, {"sliding_window": 4}),
+    "qwen2, window": (Qwen2Config, Qwen2ForCausalLM, {**SLIDING, "max_window_layers": 1}),
+    "qwen3, window": (Qwen3Config, Qwen3ForCausalLM, {**SLIDING, "max_window_layers": 1}),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, {"sliding_window": 4, "layer_types": MIXED}),
 }
 L2 = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
 

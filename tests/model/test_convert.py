@@ -203,7 +203,7 @@ def test_packed_documents_and_caches_that_are_not_ours() -> None:
         model(input_ids=ids, past_key_values=SpecCache([VARIANTS["taylor_2"]] * 2))
     with pytest.raises(InputError, match="cache_implementation"):
         model.generate(ids, max_new_tokens=2, cache_implementation="static")
-    with pytest.raises(InputError, match="attention_mask: expected 2 axes"):
+    with pytest.raises(InputError, match="attention_mask: expected causal attention with padding"):
         model(input_ids=ids, attention_mask=torch.ones(3, 1, 9, 9, dtype=torch.bool), use_cache=False)
 
 

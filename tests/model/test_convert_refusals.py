@@ -16,10 +16,6 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     LlamaModel,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
 )
 
 from softmax_rnn.errors import InputError, UnknownNameError
@@ -31,12 +27,6 @@ from .pretrained_models import SIZES, build
 def refused() -> dict[str, tuple[Any, str]]:
     full = {**SIZES, "layer_types": ["full_attention"] * 2}
     return {
-        "mistral": (MistralForCausalLM(MistralConfig(**SIZES)), "sliding_window: MistralForCausalLM .* 4096"),
-        "qwen3": (
-            Qwen3ForCausalLM(Qwen3Config(**SIZES, use_sliding_window=True, sliding_window=8, max_window_layers=1)),
-            "sliding_window: Qwen3ForCausalLM",
-        ),
-        "gemma2": (Gemma2ForCausalLM(Gemma2Config(**SIZES)), "sliding_window: Gemma2ForCausalLM"),
         "capped": (
             Gemma2ForCausalLM(Gemma2Config(**{**full, "sliding_window": None})),
             "attn_logit_softcapping: Gemma2ForCausalLM caps its scores at 50",

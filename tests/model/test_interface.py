@@ -15,8 +15,6 @@ from transformers import (
     GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
 )
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
@@ -181,16 +179,6 @@ def test_the_models_scaling_replaces_the_root_of_d() -> None:
 def test_what_a_spec_does_not_have_is_refused_by_name() -> None:
     ids, _ = padded("left")
     small = {**SIZES, "head_dim": 8}
-    windows = MistralForCausalLM._from_config(
-        MistralConfig(**small, sliding_window=4), attn_implementation="softmax_rnn:softmax"
-    )
-    with pytest.raises(InputError, match="sliding window"):
-        windows(ids)
-    wide = MistralForCausalLM._from_config(
-        MistralConfig(**small, sliding_window=32), attn_implementation="softmax_rnn:softmax"
-    )
-    with pytest.raises(InputError, match="sliding_window: a sliding window is not supported"):
-        wide(ids)
     capped = Gemma2Config(**{**small, "sliding_window": 64, "layer_types": ["full_attention"] * 2})
     with pytest.raises(InputError, match="softcap"):
         Gemma2ForCausalLM._from_config(capped, attn_implementation="softmax_rnn:softmax")(ids)

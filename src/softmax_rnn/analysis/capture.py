@@ -30,6 +30,7 @@ from softmax_rnn.model.foreign import ForeignModel
 from softmax_rnn.model.interface import PREFIX, attention_function, visible_keys
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 from softmax_rnn.model.spec_attention import SpecAttention
+from softmax_rnn.model.windows import layer_windows
 
 Observer = Callable[[int, Tensor, Tensor, Tensor], None]
 """Called with the layer, and of one window q (H, T, D) with the scale of the scores, k (K, T, D) and v (K, T, E)."""
@@ -68,6 +69,9 @@ def _captured(model: PreTrainedModel, show: Observer) -> Iterator[None]:
         with _own_projections(model, show):
             yield
         return
+    windows = [width for width in layer_windows(model.config) if width is not None]
+    if windows:
+        raise InputError(f"sliding_window: the scores of {type(model).__name__} end at a window of {windows[0]} keys")
     before = model.config._attn_implementation or "eager"
     AttentionInterface.register(_NAME, _showing(show))
     AttentionMaskInterface.register(_NAME, visible_keys)

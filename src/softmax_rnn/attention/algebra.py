@@ -164,7 +164,7 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     >>> fixed_state_score(VARIANTS["taylor_2"], 64) is not None, fixed_state_score(VARIANTS["softmax"], 64)
     (True, None)
     """
-    score = spec.polynomial
+    score = None if spec.structure is not None and spec.structure.hides_the_rest else spec.polynomial
     if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, spec.width(key_dim)) > MAX_STATE_FEATURES:
         return None
     return score
@@ -172,6 +172,8 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
 
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:
     """How many numbers a head's decoding state holds; None when it grows with the context."""
+    if spec.structure is not None and spec.structure.hides_the_rest:
+        return spec.structure.near * (spec.width(key_dim) + value_dim)
     score = fixed_state_score(spec, key_dim)
     if score is None:
         return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention import prologue
@@ -87,13 +87,15 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None
-        lengths, running = now.lengths[:, -1].long(), {slot: x[:, :, -1] for slot, x in now.running.items()}
+        lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
         if matrix is not None:
             summary = fitted.summary
             after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
             decay = None if job.decay is None else job.decay.c
             after = GrowingState(lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
+            if call.spec.structure is not None:
+                after = after.trimmed(call.spec.structure)
     return output.to(call.dtype), after
 
 
@@ -107,7 +109,10 @@ class _Positions:
     """With the keys of a growing state in front of them."""
     keys: int
     """How many keys these are."""
+    counts: Int[Tensor, "B T"]
+    """How many keys of the segment there are up to each position."""
     lengths: Float[Tensor, "B T"]
+    """How many of them it sees."""
     running: dict[str, Float[Tensor, "B H T *more"]]
 
     @classmethod
@@ -120,11 +125,15 @@ class _Positions:
             keys += state.time
         if state is not None:
             lengths = lengths + state.lengths[:, None]
-        lengths = lengths.to(call.q.dtype)
-        along = Along(call.spec, call.k, call.v, call.tensors, new, lengths)
+        structure, seen = call.spec.structure, lengths
+        if structure is not None:
+            seen = structure.seen(lengths)
+            whole = whole.within(structure.width, structure.sinks, call.shape.batch, keys, call.q.device)
+        seen = seen.to(call.q.dtype)
+        along = Along(call.spec, call.k, call.v, call.tensors, new, seen)
         with torch.autocast(call.q.device.type, enabled=False):
             running = prologue.running(along, {} if state is None else state.running)
-        return cls(new, whole, keys, lengths, running)
+        return cls(new, whole, keys, lengths, seen, running)
 
 
 def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Tensor | None:

@@ -17,6 +17,7 @@ def formula(spec: AttentionSpec) -> str:
         weight += " · decay"
     value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
     output = f"Σ w {value}" if spec.write_rule is None else "Σ w v′"
+    where = "" if spec.structure is None else f",  over {spec.structure.text()} keys"
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     out_gate = spec.output_gate
@@ -31,7 +32,7 @@ def formula(spec: AttentionSpec) -> str:
         output = out_gate.text(output)
     decay = f",  decay = Π α,  α = {gate.text()}" if gate else ""
     written = f",  {spec.write_rule.text(value)}" if spec.write_rule else ""
-    return f"o = {output},  w = {weight}{decay}{written}"
+    return f"o = {output},  w = {weight}{decay}{written}{where}"
 
 
 def _dot(spec: AttentionSpec) -> str:

@@ -31,6 +31,7 @@ from softmax_rnn.attention.parts import (
     RowSum,
     Score,
     Skip,
+    Structure,
     WriteRule,
 )
 from softmax_rnn.attention.parts.base import Declaration
@@ -58,6 +59,7 @@ class AttentionSpec:
     output_gate: OutputGate | None = None
     output_norm: OutputNorm | None = None
     write_rule: WriteRule | None = None
+    structure: Structure | None = None
 
     def __post_init__(self) -> None:
         self._check_slots()
@@ -65,6 +67,8 @@ class AttentionSpec:
             raise InputError("output_gate: after_norm needs an output_norm; without one use after_norm=False")
         if self.write_rule:
             self.write_rule.check(self)
+        if self.structure:
+            self.structure.check(self)
         self._check_tensors()
 
     def _check_slots(self) -> None:

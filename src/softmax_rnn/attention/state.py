@@ -16,7 +16,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
-from softmax_rnn.attention.parts import Part, Polynomial
+from softmax_rnn.attention.parts import Part, Polynomial, Structure
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 
@@ -124,8 +124,46 @@ class GrowingState(State):
 
     @property
     def time(self) -> int:
-        """Positions so far, padding included."""
+        """Positions that are kept, padding included."""
         return self.keys.shape[2]
+
+    def trimmed(self, structure: Structure) -> GrowingState:
+        """Without keys that no later query sees, once there are enough of them to be worth a copy."""
+        most = structure.near + structure.spare
+        if self.time <= most + structure.spare:
+            return self
+        window = structure.width + structure.spare
+        if self.key_mask is None:
+            index = torch.arange(self.time, device=self.keys.device)
+            index = torch.cat([index[: structure.sinks], index[-window:]]).expand(self.keys.shape[0], -1)
+            return replace(self, **self._gather(index))
+        from_start, real = self.key_mask.cumsum(-1), self.key_mask
+        from_end = from_start[:, -1:] - from_start + real
+        # The newest positions stay, real or not, so that they can be taken back one by one.
+        newest = torch.arange(self.time, device=real.device) >= self.time - structure.spare
+        keep = (real & ((from_start <= structure.sinks) | (from_end <= window))) | newest
+        index = keep.byte().argsort(dim=-1, stable=True)[:, -int(keep.sum(-1).max()) :]
+        mask = real.gather(1, index) & keep.gather(1, index)
+        return replace(self, **self._gather(index), key_mask=None if bool(mask.all()) else mask)
+
+    def can_lose(self, count: int, structure: Structure) -> bool:
+        """Whether the state without its last positions is still whole: no key that they hid has been dropped."""
+        real = self.key_mask
+        kept = self.lengths.new_full(self.lengths.shape, self.time) if real is None else real.sum(-1)
+        last = kept.new_full(kept.shape, count) if real is None else real[:, self.time - count :].sum(-1)
+        complete = kept >= self.lengths
+        return bool((complete | (kept - last >= structure.near)).all())
+
+    def _gather(self, index: Int[Tensor, "B N"]) -> dict[str, Any]:
+        """Some positions of every row, in memory of their own."""
+        heads, place = self.keys.shape[1], index[:, None]
+
+        def of(x: Tensor) -> Tensor:
+            return x.gather(2, place[..., None].expand(-1, heads, -1, x.shape[-1]))
+
+        decay = None if self.decay is None else self.decay.gather(2, place.expand(-1, heads, -1))
+        buffers = {"key_buffer": None, "value_buffer": None}
+        return {"keys": of(self.keys), "values": of(self.values), "decay": decay, **buffers}
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """Which keys a query sees: causal order, padding and packed documents.
 
 Position i sees key j when j ≤ i, key j is real (``key_mask``) and both stand in the same segment
-(``segment_ids``). n_i is the number of keys that i sees.
+(``segment_ids``). A structure over time can hide what stands outside a window (`Near`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -30,16 +30,32 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Near:
+    """Window and sinks of each query, as positions: it sees what stands from ``start`` on, or before ``sink_stop``."""
+
+    width: int
+    sinks: int
+    start: Int[Tensor, "B T"]
+    sink_stop: Int[Tensor, "B T"]
+
+    def part(self, batch: slice, time: slice) -> Near:
+        """The same for some rows and positions."""
+        return replace(self, start=self.start[batch, time], sink_stop=self.sink_stop[batch, time])
+
+
+@dataclass(frozen=True)
 class Visibility:
     """The visible keys of each position; None where the causal order is the only rule."""
 
     key_mask: Bool[Tensor, "B T"] | None = None
     first_key: Int[Tensor, "B T"] | None = None
     """The first position of each position's segment."""
+    near: Near | None = None
+    """Window and sinks; None where they hide nothing."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but the causal order restricts."""
+        """Whether there is neither padding nor a second segment."""
         return self.key_mask is None and self.first_key is None
 
     def batches(self, start: int, stop: int) -> Visibility:
@@ -51,9 +67,30 @@ class Visibility:
         return self._part(slice(None), slice(0, stop))
 
     def _part(self, batch: slice, time: slice) -> Visibility:
-        if self.is_plain:
+        if self.is_plain and self.near is None:
             return self
-        return Visibility(*(None if x is None else x[batch, time] for x in (self.key_mask, self.first_key)))
+        masks = (None if x is None else x[batch, time] for x in (self.key_mask, self.first_key))
+        return Visibility(*masks, None if self.near is None else self.near.part(batch, time))
+
+    def within(self, width: int, sinks: int, batch: int, time: int, device: torch.device) -> Visibility:
+        """The same, cut down to the last ``width`` visible keys and the first ``sinks`` of the segment."""
+        if time <= width + sinks:
+            return self
+        if self.is_plain:
+            position = torch.arange(time, device=device).expand(batch, -1)
+            near = Near(width, sinks, (position - width + 1).clamp(min=0), torch.full_like(position, sinks))
+            return replace(self, near=near)
+        real = self.key_mask
+        if real is None:
+            real = torch.ones(batch, time, dtype=torch.bool, device=device)
+        first = self.first_key if self.first_key is not None else torch.zeros_like(real, dtype=torch.long)
+        counted = real.cumsum(-1)
+        before = torch.nn.functional.pad(counted, (1, 0)).gather(1, first)
+        if int((counted - before).max()) <= width + sinks:
+            return self
+        start = torch.searchsorted(counted, counted - width + 1).maximum(first)
+        sink_stop = torch.searchsorted(counted, before + sinks) + 1 if sinks else torch.zeros_like(first)
+        return replace(self, near=Near(width, sinks, start, sink_stop))
 
     @cached_property
     def pieces(self) -> list[Piece] | None:
@@ -91,6 +128,9 @@ class Visibility:
         allowed = (key <= query[:, None])[None]
         if self.first_key is not None:
             allowed = allowed & (key >= self.first_key[:, queries, None])
+        if self.near is not None:
+            start, sink_stop = self.near.start[:, queries, None], self.near.sink_stop[:, queries, None]
+            allowed = allowed & ((key >= start) | (key < sink_stop))
         if self.key_mask is not None:
             allowed = allowed & self.key_mask[:, None, keys]
         return allowed

@@ -55,7 +55,10 @@ def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
         assert spec is not None and config.head_dim is not None
         heads = config.num_attention_heads
         layer = cache.attention_layer(index)
-        layer.state = random_state(init_state(spec, batch=1, heads=heads, key_dim=config.head_dim), context)
+        state = random_state(init_state(spec, batch=1, heads=heads, key_dim=config.head_dim), context)
+        if isinstance(state, GrowingState) and spec.structure is not None:
+            state = state.trimmed(spec.structure)
+        layer.state = state
         layer.length = context
         layer.is_initialized = True
     return cache

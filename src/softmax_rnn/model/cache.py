@@ -39,7 +39,7 @@ class SpecCache(Cache):
         self.specs = tuple(specs)
         if not self.specs:
             raise InputError("specs: expected the spec of every layer, got none")
-        layers: list[Any] = [MambaLayer() if spec is None else SpecLayer() for spec in self.specs]
+        layers: list[Any] = [MambaLayer() if spec is None else SpecLayer(spec.structure) for spec in self.specs]
         super().__init__(layers=layers)
 
     def extend(
@@ -124,11 +124,11 @@ class SpecCache(Cache):
             self.select(torch.arange(len(lengths), device=lengths.device).repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last positions (a negative number, as everywhere in transformers); a fixed state cannot."""
+        """Forget the last positions (a negative number, as in transformers); a fixed state cannot, a window some."""
         if tokens_to_remove > 0:
             raise InputError(f"crop: expected minus the number of positions to remove, got {tokens_to_remove}")
         for layer in self.layers:
-            layer.check_croppable()
+            layer.check_croppable(-tokens_to_remove)
         super().crop(tokens_to_remove)
 
     def check(self, specs: Sequence[AttentionSpec | None]) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
+from softmax_rnn.attention.parts import Structure
 from softmax_rnn.attention.state import FixedState, GrowingState, State
 from softmax_rnn.errors import InputError
 
@@ -20,8 +21,9 @@ class SpecLayer(CacheLayerMixin):
 
     supports_early_init = False
 
-    def __init__(self) -> None:
+    def __init__(self, structure: Structure | None = None) -> None:
         super().__init__()
+        self.structure = structure
         self.state: State | None = None
         self.tail: Tensor | None = None
         """The last inputs of the short convolution (B, W − 1, C)."""
@@ -51,17 +53,21 @@ class SpecLayer(CacheLayerMixin):
         if self.tail is not None:
             self.tail = self.tail.index_select(0, rows.to(self.tail.device))
 
-    def check_croppable(self) -> None:
-        """A growing list of keys can be cut; what is summed up cannot be taken apart again."""
+    def check_croppable(self, count: int) -> None:
+        """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
         if isinstance(self.state, FixedState):
             raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
         if self.tail is not None or (self.state is not None and self.state.running):
             raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate)")
+        if self.structure is None or not isinstance(self.state, GrowingState):
+            return
+        if not self.state.can_lose(count, self.structure):
+            raise InputError(f"crop: keys that left the window are gone, {count} positions cannot be taken back")
 
     def crop(self, tokens_to_remove: int) -> None:
         """Cut the last positions off a growing state."""
-        self.check_croppable()
         count = abs(tokens_to_remove)
+        self.check_croppable(count)
         if not count or not isinstance(self.state, GrowingState):
             return
         state, keep = self.state, self.state.time - count
@@ -135,7 +141,7 @@ class MambaLayer(LinearAttentionLayer):
         if self.lengths is not None:
             self.lengths = self.lengths.index_select(0, rows.to(self.lengths.device))
 
-    def check_croppable(self) -> None:
+    def check_croppable(self, count: int) -> None:
         """Mamba-2's state is a sum over all positions."""
         raise InputError("crop: a Mamba-2 state holds sums over all positions, the last cannot be taken out")
 

@@ -1,8 +1,9 @@
 """Swap the attention of a pretrained model of the Llama family, keeping its weights.
 
 A model with Llama's blocks (Llama, SmolLM, Mistral, Qwen2) becomes a `SoftmaxRNNForCausalLM`, which is saved and loaded
-as any other; Qwen3 and Gemma keep their blocks (see `foreign`). What a model has and a spec has not, a sliding window,
-soft-capped scores, sinks, is refused by name. Parameters that the spec adds start neutral (see `neutral`).
+as any other; Qwen3 and Gemma keep their blocks (see `foreign`). A model's sliding windows become part of the specs of
+its layers. What a model has and a spec has not, soft-capped scores or learned sinks, is refused by name. Parameters
+that the spec adds start neutral (see `neutral`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from softmax_rnn.model.foreign import CONVERTED, ForeignModel, swap_attention
 from softmax_rnn.model.layer_specs import LayerSpecs, as_spec, layer_specs
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
+from softmax_rnn.model.windows import with_windows
 from softmax_rnn.validation import read_json
 
 SpecsLike = LayerSpecs | Path
@@ -62,6 +64,7 @@ def convert(
     wanted = read_specs(spec) if isinstance(spec, Path) else spec if layers is None else layers
     assert wanted is not None
     specs = layer_specs(wanted, model.config.num_hidden_layers, "spec" if layers is None else "layers")
+    specs = with_windows(specs, model.config)
     if type(model) in CONVERTED:
         return swap_attention(model, specs, forget_bias)
     return _rebuild(model, specs, forget_bias)
@@ -91,10 +94,6 @@ def read_specs(path: Path) -> list[AttentionSpec]:
 def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
     """Whatever the conversion would have to ignore, and classes it does not know."""
     config, kind = model.config, type(model).__name__
-    window = getattr(config, "sliding_window", None)
-    windowed = any("sliding" in str(layer) for layer in getattr(config, "layer_types", None) or ())
-    if windowed or (window is not None and getattr(config, "use_sliding_window", True)):
-        raise InputError(f"sliding_window: {kind} attends in a sliding window of {window}, no spec has one")
     cap = getattr(config, "attn_logit_softcapping", None)
     if cap is not None:
         raise InputError(f"attn_logit_softcapping: {kind} caps its scores at {cap}, no spec does")

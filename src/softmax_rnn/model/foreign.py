@@ -12,7 +12,17 @@ from typing import Any
 import torch
 from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
-from transformers import GemmaConfig, GemmaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
@@ -23,7 +33,7 @@ from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
 from softmax_rnn.model.card import WithCard
 from softmax_rnn.model.configuration import LayerSpecsConfig
 from softmax_rnn.model.gates import SpecTensors
-from softmax_rnn.model.interface import with_scaling
+from softmax_rnn.model.interface import read_mask, with_scaling
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
 
 MASK_IMPLEMENTATION = "softmax_rnn:softmax"
@@ -39,6 +49,8 @@ class ForeignAttention(nn.Module):
         self.layer_idx: int = source.layer_idx  # pyright: ignore[reportAttributeAccessIssue]
         self.head_dim: int = source.head_dim  # pyright: ignore[reportAttributeAccessIssue]
         self.scaling: float = source.scaling  # pyright: ignore[reportAttributeAccessIssue]
+        self.sliding_window: int | None = getattr(source, "sliding_window", None)
+        """The window in which the model makes the masks of this layer."""
         self.spec = spec if self.scaling == self.head_dim**-0.5 else with_scaling(spec, self.scaling)
         self.q_proj: nn.Linear = source.q_proj  # pyright: ignore[reportAttributeAccessIssue]
         self.k_proj: nn.Linear = source.k_proj  # pyright: ignore[reportAttributeAccessIssue]
@@ -71,6 +83,8 @@ class ForeignAttention(nn.Module):
         q, k, v = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
         key_mask = segment_ids = None
+        if attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
+            attention_mask = read_mask(attention_mask[:, 0], attention_mask.shape[-1], self.sliding_window)
         if attention_mask is not None and attention_mask.dim() != 2:
             size = tuple(attention_mask.shape)
             raise InputError(f"attention_mask: expected 2 axes (batch, time), 1 = real, got shape {size}")
@@ -155,6 +169,22 @@ class ConvertedGemmaConfig(LayerSpecsConfig, GemmaConfig):  # pyright: ignore[re
     attention_spec: Any = "softmax"
 
 
+@strict
+class ConvertedGemma2Config(LayerSpecsConfig, Gemma2Config):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Gemma 2's options and the specs of its layers."""
+
+    model_type = "softmax_rnn_gemma2"
+    attention_spec: Any = "softmax"
+
+
+@strict
+class ConvertedGemma3Config(LayerSpecsConfig, Gemma3TextConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
+    """Gemma 3's options and the specs of its layers."""
+
+    model_type = "softmax_rnn_gemma3"
+    attention_spec: Any = "softmax"
+
+
 class ConvertedQwen3(ForeignModel, Qwen3ForCausalLM):
     """Qwen3 with swapped attention."""
 
@@ -167,11 +197,27 @@ class ConvertedGemma(ForeignModel, GemmaForCausalLM):
     config_class = ConvertedGemmaConfig
 
 
+class ConvertedGemma2(ForeignModel, Gemma2ForCausalLM):
+    """Gemma 2 with swapped attention."""
+
+    config_class = ConvertedGemma2Config
+
+
+class ConvertedGemma3(ForeignModel, Gemma3ForCausalLM):
+    """Gemma 3, the language model alone, with swapped attention."""
+
+    config_class = ConvertedGemma3Config
+
+
 CONVERTED: dict[type[PreTrainedModel], type[ForeignModel]] = {
     Qwen3ForCausalLM: ConvertedQwen3,
     GemmaForCausalLM: ConvertedGemma,
+    Gemma2ForCausalLM: ConvertedGemma2,
+    Gemma3ForCausalLM: ConvertedGemma3,
     ConvertedQwen3: ConvertedQwen3,
     ConvertedGemma: ConvertedGemma,
+    ConvertedGemma2: ConvertedGemma2,
+    ConvertedGemma3: ConvertedGemma3,
 }
 
 

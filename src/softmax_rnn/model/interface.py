@@ -31,6 +31,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.parts import Window
 from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
@@ -41,7 +42,6 @@ from softmax_rnn.errors import InputError, unknown_name
 PREFIX = "softmax_rnn:"
 
 REFUSED_ARGUMENTS = {
-    "sliding_window": "a sliding window",
     "softcap": "soft-capping of scores",
     "s_aux": "attention sinks",
     "position_bias": "a bias on scores",
@@ -79,6 +79,11 @@ def with_scaling(spec: AttentionSpec, scaling: float | None) -> AttentionSpec:
 
 
 @cache
+def _with_window(spec: AttentionSpec, width: int) -> AttentionSpec:
+    return replace(spec, structure=Window(width))
+
+
+@cache
 def _with_scale(spec: AttentionSpec, scaling: float) -> AttentionSpec:
     return replace(spec, score=replace(spec.score, scale=scaling))
 
@@ -99,11 +104,13 @@ def attention_function(spec: AttentionSpec) -> Callable[..., tuple[Tensor, None]
         refuse_arguments(dropout, kwargs)
         if not kwargs.get("is_causal", getattr(module, "is_causal", True)):
             raise InputError("is_causal: softmax_rnn attention is causal, this model asks for both directions")
-        scaled = with_scaling(spec, scaling)
+        scaled, window = with_scaling(spec, scaling), kwargs.get("sliding_window")
+        if window is not None and scaled.structure is None:
+            scaled = _with_window(scaled, int(window))
         mask = attention_mask
         if mask is not None and mask.dim() == 4:
             allowed = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
-            mask = read_mask(allowed, key.shape[2])
+            mask = read_mask(allowed, key.shape[2], window)
         if mask is not None:
             # A static cache is longer than what has been written to it; the mask ends with the newest key.
             key, value = key[:, :, : mask.shape[1]], value[:, :, : mask.shape[1]]
@@ -198,7 +205,10 @@ def visible_keys(
             device=device,
         )
         assert allowed is not None
-        return read_mask(allowed[:, 0], kv_length)
+        try:
+            return read_mask(allowed[:, 0], kv_length)
+        except InputError:
+            return allowed  # the attention function knows whether the model has a window, which would explain it
     if attention_mask is None:
         return None if end == kv_length else torch.ones(batch_size, end, dtype=torch.bool, device=device)
     mask = attention_mask[:, int(kv_offset) : int(kv_offset) + end].to(device=device, dtype=torch.bool)
@@ -207,14 +217,17 @@ def visible_keys(
     return None if end == kv_length and bool(mask.all()) else mask
 
 
-def read_mask(allowed: Bool[Tensor, "B Tq T"], time: int) -> Tensor | None:
-    """A mask of pairs as padding or segments; refused where it is neither (a window, both directions, …)."""
+def read_mask(allowed: Bool[Tensor, "B Tq T"], time: int, window: int | None = None) -> Tensor | None:
+    """A mask of pairs inside a window as padding or segments; refused where it is neither (both directions, …)."""
     queries = allowed.shape[1]
     query = torch.arange(time - queries, time, device=allowed.device)[:, None]
-    causal = torch.arange(time, device=allowed.device) <= query
+    key = torch.arange(time, device=allowed.device)
+    causal = key <= query
+    if window is not None:
+        causal &= key > query - window
     if bool((allowed == causal).all()):
         return None
-    real = allowed[:, -1]
+    real = allowed.any(1)
     if bool((allowed == causal & real[:, None]).all()):
         return real
     if queries == time:

@@ -242,6 +242,6 @@ def _can_crop(config: SoftmaxRNNConfig) -> bool:
     for spec in config.specs:
         if spec is None or config.conv_width is not None or spec.keeps_running_values:
             return False
-        if fixed_state_score(spec, config.head_dim) is not None:
+        if spec.structure is not None or fixed_state_score(spec, config.head_dim) is not None:
             return False
     return True

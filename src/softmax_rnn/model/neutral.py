@@ -35,7 +35,7 @@ def neutral_factors(spec: AttentionSpec | None) -> tuple[float, float]:
     factors = {"values": 1.0, "output": 1.0}
     for declared in () if spec is None else spec.declared.values():
         if declared.multiplies is not None and isinstance(declared.made, Projection):
-            bias = torch.tensor(declared.made.neutral_bias, dtype=torch.float64)
+            bias = torch.tensor(declared.made.neutral_bias, dtype=torch.float64, device="cpu")
             factors[declared.multiplies] *= float(declared.made.activation(bias))
     return factors["values"], factors["output"]
 

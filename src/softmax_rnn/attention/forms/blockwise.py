@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.forms.form import CALL, PASS, PRODUCT, FormWithKeys, weight_time
+from softmax_rnn.attention.forms.form import CALL, PASS, PRODUCT, FormWithKeys, visible_pairs, weight_time
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -30,7 +30,8 @@ class Blockwise(FormWithKeys):
         """Visible pairs and the hidden ones of the blocks on the diagonal."""
         s = situation
         block = min(BLOCK["cpu"], s.keys)
-        pairs = s.heads * (s.visible_pairs + s.batch * s.queries * block / 2)
+        edges = block / 2 if spec.structure is None else block
+        pairs = s.heads * (visible_pairs(spec, s) + s.batch * s.queries * edges)
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         blocks = ceil(pairs / (block * block * 16)) + 1
         backward = 2.2 if s.needs_grad else 1

@@ -33,6 +33,8 @@ class Chunked(Form):
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """Without finite features, or with too many."""
+        if spec.structure is not None and spec.structure.hides_the_rest:
+            return "a window keeps its keys, a sum cannot forget them"
         if spec.polynomial is None:
             return spec.score.why_no_features
         if fixed_state_score(spec, situation.key_dim) is None:

@@ -82,6 +82,14 @@ class FormWithKeys(Form):
         return sums, chunked(fitted.for_state())[1]
 
 
+def visible_pairs(spec: AttentionSpec, situation: Situation) -> int:
+    """Pairs of a query and a key that it sees, per head, over the batch."""
+    pairs, structure = situation.visible_pairs, spec.structure
+    if structure is None or not structure.hides_the_rest:
+        return pairs
+    return min(pairs, situation.batch * situation.queries * structure.near)
+
+
 def weight_time(spec: AttentionSpec) -> float:
     """Nanoseconds that the score and the decay take per weight, forward."""
     exponentials, passes = spec.score.work

@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
-from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys
+from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys, visible_pairs
 from softmax_rnn.attention.parts import RowSum
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
 if TYPE_CHECKING:
     from softmax_rnn.attention.contraction import Contraction, Sums
+
+
+def window_block(width: int) -> int:
+    """Queries per block of a window: few keys outside it, and few calls."""
+    return min(max(width // 2, 64), 512)
 
 
 class Fused(FormWithKeys):
@@ -29,6 +34,8 @@ class Fused(FormWithKeys):
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding stands between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
+            "a window over the keys of a past needs a mask": spec.structure is not None
+            and situation.keys > situation.queries,
         }
         said = [reason for reason, holds in reasons.items() if holds]
         return "; ".join(said) or super().refuse(spec, situation)
@@ -37,8 +44,13 @@ class Fused(FormWithKeys):
         """Visible pairs only; packed and padded rows take a call per piece."""
         s = situation
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
+        pairs = visible_pairs(spec, s)
         calls = 4 * CALL * (s.batch if s.pairs is not None else 1)
-        return calls + s.heads * s.visible_pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))
+        if pairs < s.visible_pairs and spec.structure is not None:
+            block = window_block(spec.structure.width)
+            calls += 6 * CALL * s.queries / block
+            pairs = s.batch * s.queries * (spec.structure.near + block)
+        return calls + s.heads * pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:
         """By the platform."""

@@ -108,7 +108,13 @@ class Walk:
             # Segments follow each other: the first query of the block looks back farthest.
             first = int(self.visibility.first_key[group.batches, self.past + queries.start].min())
         stop = self.past + queries.stop
-        for start in range(first - first % self.block, stop, self.block):
+        starts = range(first - first % self.block, stop, self.block)
+        near = self.visibility.near
+        if near is not None:
+            window = int(near.start[group.batches, self.past + queries.start].min())
+            sinks = int(near.sink_stop[group.batches, self.past + queries.start : stop].max())
+            starts = [start for start in starts if start + self.block > window or start < sinks]
+        for start in starts:
             yield slice(start, min(start + self.block, stop))
 
 
@@ -118,7 +124,7 @@ class Masks:
     def __init__(self, walk: Walk, like: Tensor) -> None:
         self.walk = walk
         self.like = like
-        self._causal: dict[tuple[int, int, int, float], Tensor] = {}
+        self._causal: dict[tuple[float, ...], Tensor | None] = {}
 
     def add_(self, logarithms: Tensor, group: Group, queries: slice, keys: slice) -> None:
         """−inf for hidden keys, in place; the block has the shape (heads, G · queries, keys)."""
@@ -141,11 +147,15 @@ class Masks:
         walk = self.walk
         place = slice(walk.past + queries.start, walk.past + queries.stop)
         if walk.visibility.is_plain:
-            if keys.stop <= place.start + 1:
+            near = walk.visibility.near
+            if near is None and keys.stop <= place.start + 1:
                 return None
-            key = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start, hidden)
+            sizes = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start)
+            # Blocks at the same distance look alike, but for the sinks.
+            key = (*sizes, hidden, -1 if near is None or keys.start >= near.sinks else keys.start)
             if key not in self._causal:
-                self._causal[key] = self._numbers(walk.visibility.allowed(place, keys, walk.device), visible, hidden)
+                allowed = walk.visibility.batches(0, 1).allowed(place, keys, walk.device)
+                self._causal[key] = None if bool(allowed.all()) else self._numbers(allowed, visible, hidden)
             return self._causal[key]
         allowed = walk.visibility.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
         return None if bool(allowed.all()) else self._numbers(allowed, visible, hidden)

@@ -20,6 +20,7 @@ from softmax_rnn.attention.parts.score import (
     taylor_score,
 )
 from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
+from softmax_rnn.attention.parts.structure import Structure, Window
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 from softmax_rnn.attention.parts.write_rules import DeltaRule, NormalisedDelta, Read, WriteRule
 
@@ -60,7 +61,9 @@ __all__ = [
     "Schedule",
     "Score",
     "Skip",
+    "Structure",
     "VectorGate",
+    "Window",
     "WriteRule",
     "power_score",
     "taylor_coefficients",

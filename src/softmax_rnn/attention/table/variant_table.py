@@ -22,6 +22,7 @@ PAPER = "paper"
 UNDOCUMENTED = "paper, undocumented"
 TAYLOR = "orders and powers"
 WRITES = "write rules"
+STRUCTURE = "structure over time"
 ADDED = "added"
 
 

@@ -1,0 +1,81 @@
+"""Structure over time: which part of the past a query sees, and how.
+
+An attention is a sum of contractions over disjoint sets of keys that share values and epilogue. Without a structure
+there is one set, all keys of the segment up to the query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softmax_rnn.attention.spec import AttentionSpec
+
+
+@dataclass(frozen=True)
+class Structure(Part):
+    """The last ``width`` visible keys of a query, and the first ``sinks`` of its segment; padding does not count."""
+
+    slot: ClassVar[str] = "structure"
+    width: int
+    sinks: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width < 1:
+            raise InputError(f"width: expected 1 or more, got {self.width}")
+        if self.sinks < 0:
+            raise InputError(f"sinks: expected 0 or more, got {self.sinks}")
+
+    @property
+    def near(self) -> int:
+        """How many keys the window and the sinks hold."""
+        return self.width + self.sinks
+
+    @property
+    def spare(self) -> int:
+        """How many keys more a decoding state keeps at least, so that it need not be cut at each step."""
+        return max(1, min(64, self.width // 8))
+
+    @property
+    def hides_the_rest(self) -> bool:
+        """Whether keys outside window and sinks have no weight at all."""
+        return False
+
+    def check(self, spec: AttentionSpec) -> None:
+        """Refuse parts that need all earlier keys."""
+        if spec.write_rule is not None:
+            raise InputError("structure: a write rule reads all earlier keys, so it has no structure over time")
+        if spec.forget_gate is not None and spec.forget_gate.by_channel:
+            raise InputError("structure: a decay per channel has no structure over time; use one per head")
+
+    def seen(self, lengths: Tensor) -> Tensor:
+        """How many of the segment's ``lengths`` keys so far a query sees."""
+        return lengths
+
+    def text(self) -> str:
+        """What stands under the Σ of a formula."""
+        sinks = f" and the first {self.sinks}" if self.sinks else ""
+        return f"the last {self.width}{sinks}"
+
+
+@dataclass(frozen=True)
+class Window(Structure):
+    """Only window and sinks are seen, by any score."""
+
+    kind: ClassVar[str] = "window"
+
+    @property
+    def hides_the_rest(self) -> bool:
+        """Yes."""
+        return True
+
+    def seen(self, lengths: Tensor) -> Tensor:
+        """At most window and sinks."""
+        return lengths.clamp(max=self.near)
