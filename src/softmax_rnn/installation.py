@@ -30,11 +30,17 @@ MODULES = {
     "models": ("transformers", "huggingface_hub", "safetensors", "tokenizers"),
     "train": ("accelerate", "datasets", "filelock", "yaml"),
     "study": ("altair", "vl_convert", "jinja2", "markupsafe"),
+    "explore": ("gradio",),
     "eval": ("lm_eval",),
     "ray": ("ray",),
 }
 """The modules by which it is seen whether an extra is installed."""
-_INCLUDES = {"train": ("models",), "study": ("models", "train"), "eval": ("models",)}
+_INCLUDES = {
+    "train": ("models",),
+    "study": ("models", "train"),
+    "explore": ("models", "train", "study"),
+    "eval": ("models",),
+}
 
 
 def need(extra: str, what: str) -> None:

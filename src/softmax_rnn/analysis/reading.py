@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from softmax_rnn.analysis.capture import read_windows
 from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Reading:
 
 def read(model: PreTrainedModel, token_ids: Sequence[int]) -> Reading:
     """Let the model read the tokens once, in one window."""
+    from softmax_rnn.analysis.capture import read_windows
+
     kept: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
     def keep(layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:

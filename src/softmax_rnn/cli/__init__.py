@@ -6,6 +6,7 @@ from softmax_rnn.cli.app import add, app
 from softmax_rnn.cli.attention import explain, variants, verify
 from softmax_rnn.cli.bench import bench_app
 from softmax_rnn.cli.doctor import doctor
+from softmax_rnn.cli.explore import explore
 from softmax_rnn.cli.model import convert_report, evaluate, generate
 from softmax_rnn.cli.report import compare, report, watch
 from softmax_rnn.cli.study import study
@@ -19,6 +20,7 @@ add(app, generate, "models")
 add(app, train, "train")
 for command in (study, report, compare, watch, terms):
     add(app, command, "study")
+add(app, explore, "explore")
 add(app, doctor)
 add(app, convert_report, "models", name="convert-report")
 _passed_on = {"allow_extra_args": True, "ignore_unknown_options": True}

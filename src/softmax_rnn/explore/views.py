@@ -39,10 +39,15 @@ def note_html(text: str) -> str:
     return f'<p class="note">{escape(text)}</p>'
 
 
-def words_html(tokens: Sequence[str], weights: Sequence[float], title: str = "", chosen: int | None = None) -> str:
-    """Tokens, each shaded by its weight: blue above 0, orange and underlined below."""
-    known = [abs(one) for one in weights if math.isfinite(one)]
-    largest = max([*known, 1e-12])
+def words_html(
+    tokens: Sequence[str],
+    weights: Sequence[float],
+    title: str = "",
+    *,
+    chosen: int | None = None,
+    largest: float = 1.0,
+) -> str:
+    """Tokens, each shaded by its weight, ``largest`` the strongest: blue above 0, orange and underlined below."""
     words = []
     for place, token in enumerate(tokens):
         weight = weights[place] if place < len(weights) else 0.0
@@ -98,7 +103,7 @@ def _diverging(part: np.ndarray) -> np.ndarray:
 
 def chart_html(chart: Any, told: str, height: int = 320) -> str:
     """A chart that the page's script draws, in the look of the reports; ``told`` is for those who do not see it."""
-    spec = json.dumps(finite(chart.to_dict(validate=False)))
+    spec = json.dumps(finite(chart if isinstance(chart, dict) else chart.to_dict(validate=False)))
     return (
         f'<div class="plot" role="img" aria-label="{escape(told)}" style="min-height:{height}px"'
         f' data-chart="{escape(spec)}"></div>'

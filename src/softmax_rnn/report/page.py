@@ -53,7 +53,7 @@ def page_html(page: Page) -> str:
     environment = _environment()
     charts = list(page.charts())
     script = _source(environment, "script.js")
-    library = _chart_library() if charts else ""
+    library = chart_library() if charts else ""
     return environment.get_template("page.html").render(
         page=page,
         light=theme.LIGHT,
@@ -102,7 +102,7 @@ def _source(environment: Environment, name: str) -> str:
 
 
 @cache
-def _chart_library() -> str:
+def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, in the version of Altair's charts.
 
     Putting it together takes seconds, so it is kept on disk under the hash of its content, which is checked.

@@ -1,0 +1,53 @@
+"""The command that opens the live page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def explore(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A model's folder, a run, a study, or a hub name; smollm2, or a tiny model, when left out.",
+            show_default=False,
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="Folder whose runs can be compared; runs/ when left out.", show_default=False),
+    ] = None,
+    port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
+    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine's are public.")] = (
+        "127.0.0.1"
+    ),
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+) -> None:
+    """Take attention apart live in the browser: order by order, part by part, token by token. Ctrl-C ends it.
+
+    Examples:
+      softmax-rnn explore
+      softmax-rnn explore runs/quick --no-browser
+      softmax-rnn explore smollm2 --port 0
+    """
+    from softmax_rnn.explore.server import HOSTS, serve
+    from softmax_rnn.explore.source import source
+
+    found = source(model)
+    if host not in HOSTS:
+        warning = f"warning: --host {host}: everybody who reaches this machine can use the page and its model"
+        print(warning, file=sys.stderr)
+
+    def ready(address: str) -> None:
+        print(f"{found.name}: {address} (Ctrl-C ends it)", flush=True)
+        if browser:
+            import webbrowser
+
+            webbrowser.open(address)
+
+    folder = runs if runs is not None else Path(model) if model and Path(model).is_dir() else Path("runs")
+    serve(found, folder, host, port, ready)

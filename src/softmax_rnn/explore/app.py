@@ -1,0 +1,62 @@
+"""The page: its tabs, its look, and what stands in its head."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import gradio as gr
+
+from softmax_rnn.explore.order_tab import order_tab
+from softmax_rnn.explore.page import session
+from softmax_rnn.explore.source import Source
+from softmax_rnn.explore.texts import Texts
+from softmax_rnn.report import theme
+
+TITLE = "Softmax attention as a sum of RNNs"
+WAITING = 64
+"""Events that may wait; more are refused."""
+AT_ONCE = 2
+"""Events that are answered at the same time."""
+MONOSPACE = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+def build(source: Source, folder: Path | None = None) -> gr.Blocks:
+    """The page about a model, and about the runs of a folder."""
+    texts = Texts(source)
+    with gr.Blocks(analytics_enabled=False, title=TITLE, fill_width=True) as page:
+        gr.Markdown(f"# {TITLE}")
+        gr.HTML(f'<p class="note">Model: <code>{source.name}</code></p>')
+        with gr.Tabs():
+            with gr.Tab("Order by order"):
+                order_tab(texts, page)
+
+        def closed(request: gr.Request) -> None:
+            texts.forget(session(request))
+
+        page.unload(closed)
+    page.queue(max_size=WAITING, default_concurrency_limit=AT_ONCE, api_open=False)
+    return page
+
+
+def look() -> dict[str, object]:
+    """Theme, style and head of the page; nothing of it is fetched from elsewhere."""
+    fonts = [one.strip().strip("'") for one in theme.FONT.split(",")]
+    config = json.dumps(theme.vega_config(theme.on_page)).replace("<", "\\u003c")
+    return {
+        "theme": gr.themes.Base(font=fonts, font_mono=list(MONOSPACE)),
+        "css": _style(),
+        "head": (
+            f'<script type="application/json" id="chart-config">{config}</script>'
+            '<script type="module" src="explore.js"></script>'
+        ),
+    }
+
+
+def _style() -> str:
+    def colours(values: dict[str, str]) -> str:
+        return "".join(f"--{name}:{colour};" for name, colour in values.items())
+
+    style = files("softmax_rnn.explore").joinpath("explore.css").read_text(encoding="utf-8")
+    return f":root {{ {colours(theme.LIGHT)} }} .dark {{ {colours(theme.DARK)} }}\n{style}"

@@ -1,0 +1,71 @@
+"""The tab "Order by order"."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from softmax_rnn.analysis.order_by_order import MOST_ORDERS
+from softmax_rnn.explore.order_view import METHOD_TITLES, distance_view, order_view
+from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, session, whole
+from softmax_rnn.explore.source import START
+from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Text, Texts
+
+FIRST_ORDER = 8
+
+
+def order_tab(texts: Texts, page: gr.Blocks) -> None:
+    """Controls on top, then words and maps, then two charts."""
+    with gr.Row():
+        text = gr.Textbox(START, label=f"Text, up to {MOST_TOKENS} tokens", max_length=MOST_CHARACTERS, scale=4)
+        button = gr.Button("Read", variant="primary", scale=1, min_width=90)
+    with gr.Row():
+        layer = gr.Slider(0, 1, 0, step=1, label="Layer", elem_id="layer")
+        head = gr.Slider(0, 1, 0, step=1, label="Head", elem_id="head")
+        query = gr.Slider(1, 2, 2, step=1, label="Query token", elem_id="query")
+    with gr.Row():
+        method = gr.Dropdown(METHOD_TITLES, value="taylor", label="Polynomial in place of exp", elem_id="method")
+        order = gr.Slider(0, MOST_ORDERS, FIRST_ORDER, step=1, label="Order", elem_id="order")
+    words = gr.HTML("<p class='note' role='status'>The model is being loaded …</p>", elem_id="order-words")
+    with gr.Row():
+        orders = gr.HTML(elem_id="order-bars")
+        distance = gr.HTML(elem_id="order-distance")
+    controls = [text, layer, head, query, method, order]
+    shown = [words, orders, distance]
+
+    def asked(
+        page: str, text: str, layer: float, head: float, query: float, method: str
+    ) -> tuple[Text, int, int, int, str]:
+        numbers = (whole(layer, "layer"), whole(head, "head"), whole(query, "query token") - 1)
+        return texts.get(page, text), *numbers, str(method)
+
+    @in_one_line(6)
+    def read(text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request) -> Any:
+        reading = texts.get(session(request), text).reading
+        layer, head = min(layer, reading.layers - 1), min(head, reading.heads - 1)
+        this = asked(session(request), text, layer, head, reading.time, method)
+        return (
+            *order_view(*this, whole(order, "order")),
+            distance_view(*this),
+            gr.Slider(maximum=reading.layers - 1, value=layer),
+            gr.Slider(maximum=reading.heads - 1, value=head),
+            gr.Slider(maximum=reading.time, value=reading.time, label=f"Query token, 1 to {reading.time}"),
+        )
+
+    @in_one_line(3)
+    def show(text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request) -> Any:
+        this = asked(session(request), text, layer, head, query, method)
+        return *order_view(*this, whole(order, "order")), distance_view(*this)
+
+    @in_one_line(2)
+    def slide(
+        text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request
+    ) -> Any:
+        return order_view(*asked(session(request), text, layer, head, query, method), whole(order, "order"))
+
+    for event in (page.load, button.click, text.submit):
+        event(read, controls, [*shown, layer, head, query], **ONCE)
+    for control in (layer, head, query, method):
+        control.input(show, controls, shown, **LIVE)
+    order.input(slide, controls, shown[:2], **LIVE)

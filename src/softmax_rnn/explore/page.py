@@ -1,0 +1,61 @@
+"""What the tabs share: one page's session, errors as one line, and how events are wired."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from softmax_rnn.errors import InputError, RunError
+from softmax_rnn.explore.views import problem_html
+
+LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
+"""Events of sliders: while one is answered only the last that follows is kept."""
+ONCE: dict[str, Any] = {"show_progress": "minimal", "trigger_mode": "once", "api_visibility": "private"}
+"""Events of buttons."""
+
+
+def session(request: gr.Request | None) -> str:
+    """The page that asks."""
+    return getattr(request, "session_hash", None) or "no page"
+
+
+def in_one_line(outputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Bad input becomes one line in the first output, and the others stay as they are; the server lives on."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(error: Exception) -> Any:
+            told = problem_html(str(error))
+            return told if outputs == 1 else (told, *(gr.skip() for _ in range(outputs - 1)))
+
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def stream(*arguments: Any, **named: Any) -> Any:
+                try:
+                    yield from function(*arguments, **named)
+                except (InputError, RunError) as error:
+                    yield answer(error)
+
+            return stream
+
+        @functools.wraps(function)
+        def once(*arguments: Any, **named: Any) -> Any:
+            try:
+                return function(*arguments, **named)
+            except (InputError, RunError) as error:
+                return answer(error)
+
+        return once
+
+    return decorate
+
+
+def whole(value: Any, name: str) -> int:
+    """A whole number from a control; a page that was tampered with may send anything."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) > 1e9:
+        raise InputError(f"{name}: expected a whole number, got {str(value)[:40]!r}")
+    return int(value)

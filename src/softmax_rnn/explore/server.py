@@ -1,0 +1,139 @@
+"""The page on this machine's own address: who may ask for what, and an end within two seconds.
+
+Only this machine is answered unless a host is named. A page of another origin is refused, files are neither taken nor
+given, and the browser is told to fetch nothing from anywhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.explore.source import Source
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+
+LOCAL = "127.0.0.1"
+HOSTS = ("127.0.0.1", "localhost")
+LARGEST_BODY = 200_000
+CLOSED = ("/gradio_api/upload", "/gradio_api/file", "/gradio_api/proxy", "/gradio_api/stream", "/monitoring")
+"""Routes of Gradio that this page has no use for."""
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+    " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; worker-src 'self'"
+    " blob:; frame-src 'self'; base-uri 'self'; form-action 'self'"
+)
+
+
+def application(source: Source, folder: Path | None = None, *, only_local: bool = True) -> FastAPI:
+    """The page and its two scripts, behind a check of every request."""
+    import gradio as gr
+
+    from softmax_rnn.explore.app import build, look
+    from softmax_rnn.report.page import chart_library
+
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.get("/charts.js")
+    def charts() -> Response:
+        return Response(chart_library(), media_type="text/javascript", headers={"Cache-Control": "max-age=3600"})
+
+    @app.get("/explore.js")
+    def script() -> Response:
+        text = files("softmax_rnn.explore").joinpath("explore.js").read_text(encoding="utf-8")
+        return Response(text, media_type="text/javascript")
+
+    @app.middleware("http")
+    async def checked(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        refusal = refuse(request, only_local)
+        if refusal is not None:
+            return Response(f"{refusal}\n", status_code=403, media_type="text/plain")
+        response = await answer(request)
+        response.headers["Content-Security-Policy"] = POLICY
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "no-referrer"
+        return response
+
+    return gr.mount_gradio_app(
+        app,
+        build(source, folder),
+        path="/",
+        ssr_mode=False,
+        footer_links=[],
+        max_file_size=0,
+        **look(),  # pyright: ignore[reportArgumentType]
+    )
+
+
+def refuse(request: Request, only_local: bool) -> str | None:
+    """Why a request is not answered, or None."""
+    host = request.headers.get("host", "")
+    if only_local and host.rsplit(":", 1)[0] not in HOSTS:
+        return "only for this machine"
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return "only for pages of this server"
+    if request.url.path.startswith(CLOSED):
+        return "this page has no files"
+    length = request.headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > LARGEST_BODY:
+        return f"a request has at most {LARGEST_BODY:,} bytes"
+    return None
+
+
+def serve(
+    source: Source,
+    folder: Path | None,
+    host: str,
+    port: int,
+    ready: Callable[[str], None],
+) -> None:
+    """Serve until Ctrl-C; ``ready`` is told the address. Requests that are still open then are cut off."""
+    listening = _listen(host, port)
+    shown = LOCAL if host in ("0.0.0.0", "::") else host
+    address = f"http://{shown}:{listening.getsockname()[1]}/"
+    app = application(source, folder, only_local=host in HOSTS)
+    config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, lifespan="on")
+
+    def begin() -> None:
+        # Not earlier: two threads must not import the package at the same time, and the page is drawn meanwhile.
+        source.start()
+        ready(address)
+
+    server = _Server(config, begin)
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        return
+    finally:
+        listening.close()
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        threading.Thread(target=self._ready, daemon=True).start()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        listening = socket.create_server((host, port))
+    except OSError as error:
+        raise InputError(f"port: {host}:{port} cannot be used ({error.strerror}); take another with --port") from error
+    return listening
