@@ -112,7 +112,7 @@ def _inline(text: str) -> dict[str, Any]:
             raise InputError(f"{key} is given twice")
         seen.add(key)
         if option:
-            options.append((part, option, _value(value)))
+            options.append((part, option, option_value(value)))
         elif part == "like":
             values["like"] = value
         else:
@@ -126,7 +126,7 @@ def _inline(text: str) -> dict[str, Any]:
     return values
 
 
-def _value(text: str) -> Any:
+def option_value(text: str) -> Any:
     """The value of an option: JSON where it is JSON, otherwise the text; ``none`` is null."""
     if text == "none":
         return None

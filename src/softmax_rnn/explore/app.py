@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 import gradio as gr
+from gradio.themes import Base
 
 from softmax_rnn.explore.order_tab import order_tab
 from softmax_rnn.explore.page import session
+from softmax_rnn.explore.parts_tab import parts_tab
 from softmax_rnn.explore.source import Source
 from softmax_rnn.explore.texts import Texts
 from softmax_rnn.report import theme
@@ -27,10 +30,12 @@ def build(source: Source, folder: Path | None = None) -> gr.Blocks:
     texts = Texts(source)
     with gr.Blocks(analytics_enabled=False, title=TITLE, fill_width=True) as page:
         gr.Markdown(f"# {TITLE}")
-        gr.HTML(f'<p class="note">Model: <code>{source.name}</code></p>')
+        gr.HTML(f'<p class="note">Model: <code>{escape(source.name)}</code></p>')
         with gr.Tabs():
             with gr.Tab("Order by order"):
                 order_tab(texts, page)
+            with gr.Tab("Take it apart"):
+                parts_tab(page)
 
         def closed(request: gr.Request) -> None:
             texts.forget(session(request))
@@ -45,7 +50,7 @@ def look() -> dict[str, object]:
     fonts = [one.strip().strip("'") for one in theme.FONT.split(",")]
     config = json.dumps(theme.vega_config(theme.on_page)).replace("<", "\\u003c")
     return {
-        "theme": gr.themes.Base(font=fonts, font_mono=list(MONOSPACE)),
+        "theme": Base(font=fonts, font_mono=list(MONOSPACE)),
         "css": _style(),
         "head": (
             f'<script type="application/json" id="chart-config">{config}</script>'

@@ -12,7 +12,12 @@ import gradio as gr
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.explore.views import problem_html
 
-LIVE: dict[str, Any] = {"show_progress": "hidden", "trigger_mode": "always_last", "api_visibility": "private"}
+LIVE: dict[str, Any] = {
+    "show_progress": "hidden",
+    "trigger_mode": "always_last",
+    "api_visibility": "private",
+    "queue": False,
+}
 """Events of sliders: while one is answered only the last that follows is kept."""
 ONCE: dict[str, Any] = {"show_progress": "minimal", "trigger_mode": "once", "api_visibility": "private"}
 """Events of buttons."""

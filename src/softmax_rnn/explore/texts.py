@@ -78,7 +78,7 @@ class Texts:
     def _read(self, text: str) -> Text:
         loaded = self.source.get()
         ids = token_ids(loaded.tokenizer, text)
-        tokens = tuple(loaded.tokenizer.decode([one])[:LONGEST_SHOWN] for one in ids)
+        tokens = tuple(str(loaded.tokenizer.decode([one]))[:LONGEST_SHOWN] for one in ids)
         return Text(tuple(ids), tokens, read(loaded.model, ids))
 
 

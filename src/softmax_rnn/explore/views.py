@@ -25,8 +25,6 @@ VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779",
 BLUE, ORANGE = (0, 114, 178), (194, 65, 0)
 STRONGEST = 0.6
 """Opacity of the strongest shade: the word in front of it stays readable."""
-SMALLEST_PICTURE = 256
-"""Pixels of the side of a small matrix's picture."""
 
 
 def problem_html(text: str) -> str:
@@ -82,8 +80,6 @@ def png_data(matrix: np.ndarray, *, signed: bool = False, largest: float | None 
     pixels = _diverging(part) if signed else _viridis(part)
     pixels[~known] = (128, 128, 128)
     picture = Image.fromarray(pixels.astype(np.uint8), "RGB")
-    times = max(1, SMALLEST_PICTURE // max(picture.size))
-    picture = picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST)
     memory = io.BytesIO()
     picture.save(memory, format="PNG")
     return "data:image/png;base64," + base64.b64encode(memory.getvalue()).decode()
