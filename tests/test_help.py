@@ -88,7 +88,7 @@ def known_study(value):
 
 
 def known_model(value):
-    return value == "smollm2" or value.endswith("/final")
+    return value == "smollm2" or value.endswith("/final") or value.startswith("runs/")  # a run or a study as well
 
 
 def known_run_or_variant(value):
