@@ -1,11 +1,19 @@
-"""What the tests of the forms share: inputs, masks, the literal truth of every name, pieces of a sequence."""
+"""What the tests of the forms share: inputs, masks, the literal truth of every name, pieces of a sequence.
+
+Every test of the table is parametrised by all names. Those that run the same code as another name are marked slow:
+`make test` takes one name per contraction (with every form) and one per part of the epilogue (with one form), and
+`make test-all` takes them all. A row that is added to the table finds its place by itself.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import fields
 from functools import cache
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -20,7 +28,7 @@ from softmax_rnn.attention.state import init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_tensor
 
-B, H, HKV, T, D, E = 2, 4, 2, 19, 8, 5
+B, H, HKV, T, D, E = 2, 4, 2, 13, 8, 5
 NAMES = list(VARIANTS)
 
 
@@ -61,12 +69,25 @@ LITERAL = ORACLE | PRESETS
 
 
 def inputs(
-    spec: AttentionSpec, dtype: torch.dtype = torch.float64, *, time: int = T, batch: int = B, seed: int = 100
+    spec: AttentionSpec,
+    dtype: torch.dtype = torch.float64,
+    *,
+    time: int = T,
+    batch: int = B,
+    heads: int = H,
+    kv_heads: int = HKV,
+    key_dim: int = D,
+    value_dim: int = E,
+    seed: int = 100,
 ) -> dict[str, Tensor]:
     """q, k, v and what the spec needs beside them; the same numbers for every spec."""
-    shapes = {"q": (batch, H, time, D), "k": (batch, HKV, time, D), "v": (batch, HKV, time, E)}
-    drawn = {name: seeded(*shape, seed=seed + n) for n, (name, shape) in enumerate(shapes.items())}
-    sizes = {"B": batch, "H": H, "K": HKV, "T": time, "D": D, "E": E, "F": spec.width(D)}
+    sizes = {"B": batch, "H": heads, "K": kv_heads, "T": time, "D": key_dim, "E": value_dim}
+    sizes["F"] = spec.width(key_dim)
+    axes = {"q": "BHTD", "k": "BKTD", "v": "BKTE"}
+    drawn = {
+        name: seeded(*(sizes[axis] for axis in letters), seed=seed + n)
+        for n, (name, letters) in enumerate(axes.items())
+    }
     for name, declared in spec.declared.items():
         drawn[name] = random_tensor(declared, seeded(*declared.shape(sizes), seed=seed + zlib.crc32(name.encode())))
     return {name: x.to(dtype) for name, x in drawn.items()}
@@ -85,8 +106,8 @@ def segment_ids(time: int = T) -> Tensor:
     """Two documents in row 0, three in row 1; ids that are not in order."""
     ids = torch.zeros(B, time, dtype=torch.long)
     ids[0, 2 * time // 5 :] = 1
-    ids[1, time // 4 :] = 7
-    ids[1, time // 2 :] = 3
+    ids[1, time // 3 :] = 7
+    ids[1, 2 * time // 3 :] = 3
     return ids
 
 
@@ -125,6 +146,82 @@ def refusal(spec: AttentionSpec, form: str, mask: str = "plain", key_dim: int = 
 
 def allowed_forms(spec: AttentionSpec, mask: str = "plain", key_dim: int = D) -> list[str]:
     return [form for form in FORMS if refusal(spec, form, mask, key_dim) is None]
+
+
+# ---- which names stand for the others
+
+
+EPILOGUE = ("normaliser", "output_gate", "output_norm")
+"""The slots behind the sum over keys; all others stand before it or in it."""
+
+
+def contraction_class(name: str) -> Hashable:
+    """Everything that happens up to the sums, and the forms that serve it."""
+    spec = VARIANTS[name]
+    parts = tuple(getattr(spec, field.name) for field in fields(spec) if field.name not in EPILOGUE)
+    return parts, spec.wants_row_sum, spec.differs_by_head, tuple(allowed_forms(spec))
+
+
+def contraction_features(name: str) -> set[Hashable]:
+    """Each part up to the sums, and which kinds of them meet."""
+    spec = VARIANTS[name]
+    parts = {(field.name, getattr(spec, field.name)) for field in fields(spec) if field.name not in EPILOGUE}
+    kinds = (type(spec.score), spec.polynomial is not None, spec.forget_gate is not None)
+    return parts | {(kinds, spec.wants_row_sum, spec.differs_by_head), tuple(allowed_forms(spec))}
+
+
+def contraction_kinds(name: str) -> set[Hashable]:
+    """The kind of each part up to the sums, whatever its options."""
+    spec = VARIANTS[name]
+    kinds = {(field.name, type(getattr(spec, field.name))) for field in fields(spec) if field.name not in EPILOGUE}
+    return kinds | {tuple(allowed_forms(spec))} if name in CONTRACTIONS else set()
+
+
+def epilogue_features(name: str) -> set[Hashable]:
+    """Each part behind the sums, and whether gate and norm meet."""
+    spec = VARIANTS[name]
+    parts = {(slot, getattr(spec, slot)) for slot in EPILOGUE}
+    return parts | {(spec.output_gate, type(spec.output_norm))}
+
+
+def cover(names: Iterable[str], features: Callable[[str], set[Hashable]]) -> list[str]:
+    """A few of the names that have every feature of all of them: again and again the one with most that is new."""
+    left = {name: features(name) for name in names}
+    missing, taken = set().union(*left.values()), []
+    while missing:
+        best = max(left, key=lambda name: len(left[name] & missing))
+        taken.append(best)
+        missing -= left.pop(best)
+    return taken
+
+
+CLASSES = list({contraction_class(name): name for name in reversed(NAMES)}.values())[::-1]
+"""The first name of each contraction."""
+CONTRACTIONS = cover(NAMES, contraction_features)
+EPILOGUES = cover(NAMES, epilogue_features)
+FEW = [name for name in NAMES if name in CONTRACTIONS or name in EPILOGUES]
+"""All parts, and all pairs of them that share code."""
+
+
+def some(quick: Iterable[str] = FEW, names: Iterable[str] = NAMES) -> list[Any]:
+    """All names, as parameters; those that are not quick are slow."""
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def is_quick(name: str, form: str) -> bool:
+    """Every form for one name per contraction; one form for one name per part of the epilogue."""
+    return name in CONTRACTIONS or (name in EPILOGUES and form == some_form(VARIANTS[name]))
+
+
+def some_form(spec: AttentionSpec) -> str:
+    """One that keeps its sums in parts, so that the epilogue has something to put together."""
+    forms = allowed_forms(spec)
+    return "blockwise" if "blockwise" in forms else forms[0]
+
+
+def literal_form(spec: AttentionSpec) -> str:
+    """The form that the others are compared with."""
+    return allowed_forms(spec)[0]
 
 
 def attention(spec: AttentionSpec, **fixed) -> Callable[..., Tensor]:

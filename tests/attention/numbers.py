@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from attention.cases import HKV, NAMES, B, H, allowed_forms, inputs
+from attention.cases import HKV, NAMES, B, H, allowed_forms, inputs, is_quick, literal_form
 from attention.compare import seeded
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
@@ -15,7 +17,21 @@ quiet = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.No
 TIME = 9
 
 
-def cases(names: list[str] = NAMES, **where) -> list[tuple[str, str]]:
+def cases(names: list[str] = NAMES, *, literal: bool = True, **where) -> list[Any]:
+    """Names with the forms that serve them; those that another stands for are slow.
+
+    ``literal``: also the form that the others are compared with.
+    """
+    pairs = [(name, form) for name in names for form in allowed_forms(VARIANTS[name], **where)]
+    if not literal:
+        pairs = [(name, form) for name, form in pairs if form != literal_form(VARIANTS[name])]
+    return [
+        pytest.param(*pair, marks=[] if is_quick(*pair) else [pytest.mark.slow], id="-".join(pair)) for pair in pairs
+    ]
+
+
+def every_form(names: list[str], **where) -> list[tuple[str, str]]:
+    """These names with all forms that serve them."""
     return [(name, form) for name in names for form in allowed_forms(VARIANTS[name], **where)]
 
 
@@ -27,7 +43,7 @@ def whole_numbers(*shape: int, seed: int, largest: int) -> Tensor:
 
 def huge_inputs(spec: AttentionSpec, dtype: torch.dtype, largest: int) -> dict[str, Tensor]:
     """D = 4, so that 1/√d = ½: scores of whole numbers are exact; up to 2 · largest² in size."""
-    tensors = inputs(spec, time=TIME)
+    tensors = inputs(spec, time=TIME, key_dim=4)
     tensors["q"] = whole_numbers(B, H, TIME, 4, seed=0, largest=largest)
     tensors["k"] = whole_numbers(B, HKV, TIME, 4, seed=1, largest=largest)
     return {name: x.to(dtype) for name, x in tensors.items()}

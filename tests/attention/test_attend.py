@@ -48,9 +48,9 @@ WRONG = [
     ({"k": lambda x: x.numpy()}, "k: expected a tensor, got ndarray"),
     ({"v": lambda x: x.long()}, "v: expected a floating-point tensor"),
     ({"k": lambda x: x.double()}, "k: expected the dtype of q, torch.float32, got torch.float64"),
-    ({"k": lambda x: x[..., :3]}, r"k: expected shape \(2, heads of k, 19, 8\), got \(2, 2, 19, 3\)"),
+    ({"k": lambda x: x[..., :3]}, r"k: expected shape \(2, heads of k, 13, 8\), got \(2, 2, 13, 3\)"),
     ({"k": lambda x: x[:, :, :5]}, "k: expected shape"),
-    ({"v": lambda x: x[:, :1]}, r"v: expected shape \(2, 2, 19, value dim\)"),
+    ({"v": lambda x: x[:, :1]}, r"v: expected shape \(2, 2, 13, value dim\)"),
     ({"v": lambda x: x[:, :, :5]}, "v: expected shape"),
     ({"q": lambda x: x[:, :3]}, "k: its 2 heads must divide the 3 heads of q"),
     ({"q": lambda x: x.to("meta")}, "k: expected the device of q, meta, got cpu"),
@@ -73,11 +73,11 @@ def test_no_position_at_all_is_refused(name):
 
 
 WRONG_EXTRAS = [
-    ("gated_softmax", "input_gate", torch.ones(B, H, T + 1), "shape (2, 4, 19)"),
-    ("gated_softmax", "output_gate", torch.ones(B, H, T, 1), "shape (2, 4, 19)"),
+    ("gated_softmax", "input_gate", torch.ones(B, H, T + 1), "shape (2, 4, 13)"),
+    ("gated_softmax", "output_gate", torch.ones(B, H, T, 1), "shape (2, 4, 13)"),
     ("gated_softmax", "norm_weight", torch.ones(D), f"shape ({E},)"),
     ("gated_softmax", "norm_bias", torch.ones(E, dtype=torch.long), "torch.int64"),
-    ("forgetting_transformer", "forget_gate", torch.zeros(B, 2, T), "(2, 2, 19)"),
+    ("forgetting_transformer", "forget_gate", torch.zeros(B, 2, T), "(2, 2, 13)"),
     ("linear_cosine", "length_exponent", 0.5, "float"),
 ]
 
@@ -95,9 +95,9 @@ def test_wrong_extra_tensors(name, tensor, value, text):
 WRONG_MASKS = [
     ({"key_mask": torch.ones(B, T)}, "key_mask: expected a boolean tensor"),
     ({"key_mask": [True] * T}, "key_mask: expected a boolean tensor .* got list"),
-    ({"key_mask": torch.ones(B, T + 1, dtype=torch.bool)}, r"key_mask: expected shape \(2, 19\), got \(2, 20\)"),
+    ({"key_mask": torch.ones(B, T + 1, dtype=torch.bool)}, r"key_mask: expected shape \(2, 13\), got \(2, 14\)"),
     ({"segment_ids": torch.ones(B, T)}, "segment_ids: expected a tensor of whole numbers"),
-    ({"segment_ids": torch.ones(T, dtype=torch.long)}, r"segment_ids: expected shape \(2, 19\)"),
+    ({"segment_ids": torch.ones(T, dtype=torch.long)}, r"segment_ids: expected shape \(2, 13\)"),
     (
         {"segment_ids": torch.stack([torch.zeros(T), torch.arange(T) % 3]).long()},
         "each segment must stand in one piece, row 1 comes back",

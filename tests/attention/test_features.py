@@ -14,15 +14,15 @@ from attention.compare import assert_close, seeded
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.features import (
     SymmetricFeatures,
-    feature_map,
     monomials,
     monomials_backward,
     multinomials,
     suffix_starts,
-    unit,
     weight_column,
 )
 from softmax_rnn.attention.parts import Cosine, EluPlusOne, FeatureMap, Polynomial, Relu, power_score, taylor_score
+from softmax_rnn.attention.parts.feature_maps import Side
+from softmax_rnn.attention.rownorm import unit
 
 SIZES = [(1, 0), (1, 5), (2, 3), (3, 1), (4, 2), (5, 4), (8, 3)]
 
@@ -130,11 +130,15 @@ def test_weight_column_carries_multinomial_and_coefficient():
 # ---- feature maps
 
 
+def mapped(part: FeatureMap, x: torch.Tensor) -> torch.Tensor:
+    return part.features(x, Side(True, {}, torch.ones(1, 1)))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_elu_plus_one_keeps_all_digits_of_very_negative_numbers(dtype):
     x = torch.tensor([-80.0, -20.0, -1e-3, 0.0, 1e-3, 7.0], dtype=dtype)
     exact = [float(mpmath.exp(t) if t <= 0 else t + 1) for t in x.tolist()]
-    got = feature_map(EluPlusOne(), x)
+    got = mapped(EluPlusOne(), x)
     relative = (got.double() / torch.tensor(exact, dtype=torch.float64) - 1).abs().max()
     assert relative <= 4 * torch.finfo(dtype).eps
     assert bool((got > 0).all())
@@ -142,7 +146,7 @@ def test_elu_plus_one_keeps_all_digits_of_very_negative_numbers(dtype):
 
 def test_relu_is_relu():
     x = torch.tensor([-1.0, 0.0, 2.5])
-    assert feature_map(Relu(), x).tolist() == [0.0, 0.0, 2.5]
+    assert mapped(Relu(), x).tolist() == [0.0, 0.0, 2.5]
 
 
 @pytest.mark.parametrize("size", [1e-37, 1e-30, 1e-10, 1.0, 1e10, 1e30, 1e37])
@@ -170,7 +174,7 @@ def test_unit_of_zero_is_zero_with_a_finite_gradient():
 def test_unit_has_the_gradient_of_its_formula():
     x = seeded(4, 6, seed=3).requires_grad_()
     weight = seeded(4, 6, seed=4)
-    got = torch.autograd.grad((feature_map(Cosine(), x) * weight).sum(), x)[0]
+    got = torch.autograd.grad((mapped(Cosine(), x) * weight).sum(), x)[0]
     expected = torch.autograd.grad((x / x.norm(dim=-1, keepdim=True) * weight).sum(), x)[0]
     assert_close(got, expected, 1e-13)
 
@@ -179,5 +183,5 @@ def test_a_feature_map_without_a_function_is_named():
     class Strange(FeatureMap):
         pass
 
-    with pytest.raises(TypeError, match="no function is registered"):
-        feature_map(Strange(), torch.ones(2))
+    with pytest.raises(NotImplementedError, match="Strange has no method features"):
+        mapped(Strange(), torch.ones(2))

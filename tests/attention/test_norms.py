@@ -15,7 +15,7 @@ from softmax_rnn.attention.variants import VARIANTS
 L2_NAMES = [name for name in NAMES if "L2norm" in name or "customnorm" in name]
 
 
-@pytest.mark.parametrize("size", [1e-30, 1e-15, 1e15, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1e15])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("name", "form"), cases(L2_NAMES))
 def test_l2_does_not_see_the_size_of_values(name, form, dtype, size):

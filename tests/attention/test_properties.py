@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention.cases import NAMES, TIMED, allowed_forms, attention, in_pieces, step_by_step
-from attention.compare import assert_same, run, seeded
+from attention.cases import NAMES, TIMED, allowed_forms, attention, in_pieces, inputs, literal_form, step_by_step
+from attention.compare import assert_same, run
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import (
@@ -36,13 +38,20 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
-checked = settings(
-    max_examples=100,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-)
+
+
+def for_all(*strategies: st.SearchStrategy) -> Callable[[Callable[..., None]], Callable[[int], None]]:
+    """A test of examples that are drawn: a few in the quick set, many in the slow one."""
+
+    def decorate(check: Callable[..., None]) -> Callable[[int], None]:
+        @pytest.mark.parametrize("examples", [30, pytest.param(300, marks=pytest.mark.slow)])
+        def test(examples: int) -> None:
+            chosen = settings(max_examples=examples, deadline=None, derandomize=True, database=None)
+            chosen(given(*strategies)(check))()
+
+        return test
+
+    return decorate
 
 
 @pytest.fixture(autouse=True)
@@ -108,21 +117,8 @@ def calls(draw, min_time: int = 1) -> tuple[AttentionSpec, dict[str, Tensor]]:
     # A LayerNorm of two numbers is ±1 whatever they are: its gradient would be rounding alone.
     smallest = 3 if isinstance(spec.output_norm, LayerNorm) else 2
     key_dim, value_dim = draw(st.integers(3, 5)), draw(st.integers(smallest, 6))
-    return spec, tensors_of(spec, kv_heads * group, kv_heads, time, key_dim, value_dim, draw(st.integers(0, 9)))
-
-
-def tensors_of(
-    spec, heads: int, kv_heads: int, time: int, key_dim: int, value_dim: int, seed: int
-) -> dict[str, Tensor]:
-    shapes = {"q": (1, heads, time, key_dim), "k": (1, kv_heads, time, key_dim), "v": (1, kv_heads, time, value_dim)}
-    shapes |= dict.fromkeys(("input_gate", "output_gate", "forget_gate"), (1, heads, time))
-    shapes |= {"norm_weight": (value_dim,), "norm_bias": (value_dim,), "length_exponent": (heads,)}
-    drawn = {name: seeded(*shape, seed=10 * seed + n) for n, (name, shape) in enumerate(shapes.items())}
-    drawn["input_gate"] = drawn["input_gate"].sigmoid()
-    drawn["forget_gate"] = -drawn["forget_gate"].abs()
-    if not isinstance(spec.normaliser, CumulativeGate):
-        drawn["output_gate"] = drawn["output_gate"].sigmoid()
-    return {name: drawn[name] for name in ("q", "k", "v", *spec.tensors)}
+    sizes = {"heads": kv_heads * group, "kv_heads": kv_heads, "key_dim": key_dim, "value_dim": value_dim}
+    return spec, inputs(spec, time=time, batch=1, seed=10 * draw(st.integers(0, 9)), **sizes)
 
 
 def forms_for(spec: AttentionSpec, tensors: dict[str, Tensor], holes: bool = False) -> list[str]:
@@ -139,17 +135,15 @@ def spread(tensors: dict[str, Tensor], places: list[int], time: int, poison: flo
     return {name: place(x) if name in TIMED else x for name, x in tensors.items()}
 
 
-@checked
-@given(calls(), st.data())
+@for_all(calls(), st.data())
 def test_every_form_equals_the_literal_one(call, data):
     spec, tensors = call
     form = data.draw(st.sampled_from(forms_for(spec, tensors)))
-    truth = run(attention(spec, form="parallel"), tensors)
+    truth = run(attention(spec, form=literal_form(spec)), tensors)
     assert_same(run(attention(spec, form=form), tensors), truth, torch.float64)
 
 
-@checked
-@given(calls(), st.data())
+@for_all(calls(), st.data())
 def test_padding_anywhere_changes_nothing(call, data):
     """Padding on the left, on the right and in between; gradients flow to the real positions only."""
     spec, tensors = call
@@ -164,7 +158,7 @@ def test_padding_anywhere_changes_nothing(call, data):
         longer = spread(given, places, len(real), poison=0.7)
         return attend(spec, **longer, key_mask=mask, form=form)[:, :, places]
 
-    assert_same(run(padded, tensors), run(attention(spec, form="parallel"), tensors), torch.float64)
+    assert_same(run(padded, tensors), run(attention(spec, form=literal_form(spec)), tensors), torch.float64)
 
 
 def joined(pieces: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -172,8 +166,7 @@ def joined(pieces: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {n: torch.cat([p[n] for p in pieces], 2) if n in TIMED else first[n] for n in first}
 
 
-@checked
-@given(calls(min_time=2), st.data())
+@for_all(calls(min_time=2), st.data())
 def test_packed_documents_equal_documents_alone(call, data):
     spec, tensors = call
     time = tensors["q"].shape[2]
@@ -184,14 +177,13 @@ def test_packed_documents_equal_documents_alone(call, data):
 
     def alone(**given: Tensor) -> Tensor:
         documents = [{n: x[:, :, a:b] if n in TIMED else x for n, x in given.items()} for a, b in borders]
-        return torch.cat([attend(spec, **document, form="parallel") for document in documents], dim=2)
+        return torch.cat([attend(spec, **document, form=literal_form(spec)) for document in documents], dim=2)
 
     packed = run(attention(spec, form=form, segment_ids=ids), tensors)
     assert_same(packed, run(alone, tensors), torch.float64)
 
 
-@checked
-@given(calls(), st.data())
+@for_all(calls(), st.data())
 def test_padded_and_packed_documents_equal_documents_alone(call, data):
     """A batch of two rows: the sequence with padding, and the sequence twice as two documents."""
     spec, tensors = call
@@ -205,36 +197,33 @@ def test_padded_and_packed_documents_equal_documents_alone(call, data):
     ids = torch.zeros(2, 2 * time, dtype=torch.long)
     ids[1, time:] = 1
     got = attend(spec, **both, key_mask=mask, segment_ids=ids, form=form)
-    truth = run(attention(spec, form="parallel"), tensors).output
+    truth = run(attention(spec, form=literal_form(spec)), tensors).output
     parts = torch.stack([got[0, :, left : left + time], got[1, :, :time], got[1, :, time:]])
     scale = truth.abs().max()
     assert bool(((parts - truth).abs() <= 1e-10 * scale).all())
     assert bool((got[0, :, :left] == 0).all())
 
 
-@checked
-@given(calls(), st.data())
+@for_all(calls(), st.data())
 def test_step_by_step_equals_the_whole(call, data):
     spec, tensors = call
     prefill = data.draw(st.integers(0, tensors["q"].shape[2]))
     form = data.draw(st.sampled_from([None, *forms_for(spec, tensors)]))
-    truth = run(attention(spec, form="parallel"), tensors)
+    truth = run(attention(spec, form=literal_form(spec)), tensors)
     assert_same(run(step_by_step(spec, prefill, form if prefill else None), tensors), truth, torch.float64)
 
 
-@checked
-@given(calls(min_time=2), st.data())
+@for_all(calls(min_time=2), st.data())
 def test_pieces_with_padding_equal_the_whole(call, data):
     spec, tensors = call
     time = tensors["q"].shape[2]
     cuts = sorted(data.draw(st.sets(st.integers(1, time - 1), min_size=1, max_size=3)))
     mask = torch.tensor([data.draw(st.lists(st.booleans(), min_size=time, max_size=time))])
-    truth = run(attention(spec, form="parallel"), tensors, key_mask=mask)
+    truth = run(attention(spec, form=literal_form(spec)), tensors, key_mask=mask)
     assert_same(run(in_pieces(spec, cuts), tensors, key_mask=mask), truth, torch.float64)
 
 
-@checked
-@given(calls(min_time=2), st.data())
+@for_all(calls(min_time=2), st.data())
 def test_the_future_is_never_seen(call, data):
     spec, tensors = call
     time = tensors["q"].shape[2]
@@ -245,8 +234,7 @@ def test_the_future_is_never_seen(call, data):
     assert bool(((before - after).abs() <= 1e-10 * before.abs().max()).all())
 
 
-@checked
-@given(specs)
+@for_all(specs)
 def test_every_spec_survives_json(spec):
     assert AttentionSpec.from_json(spec.to_json()) == spec
 

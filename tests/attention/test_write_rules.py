@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attention.cases import MASKS, allowed_forms, attention, in_pieces, inputs, key_mask, step_by_step
+from attention.cases import T as TIME
 from attention.compare import DTYPES, assert_close, assert_same, run
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.parts import (
@@ -104,9 +105,9 @@ OTHERS = {
 def test_all_forms_agree(name, dtype):
     spec = OTHERS[name]
     for mask in ("plain", "both"):
-        truth = run(attention(spec, form="parallel"), inputs(spec), **MASKS[mask](19))
+        truth = run(attention(spec, form="parallel"), inputs(spec), **MASKS[mask](TIME))
         for form in allowed_forms(spec, mask):
-            assert_same(run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](19)), truth, dtype)
+            assert_same(run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](TIME)), truth, dtype)
 
 
 @pytest.mark.parametrize("name", OTHERS)
