@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from command_page import commands_text
 from equations import with_mathml
+from field_page import field_text
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -21,7 +22,13 @@ from repository_links import ROOT, ROOT_PAGES, with_site_links
 from study_results import results_text
 from variant_page import variants_text
 
-GENERATED = {"variants": variants_text, "plans": plans_text, "commands": commands_text, "results": results_text}
+GENERATED = {
+    "variants": variants_text,
+    "field": field_text,
+    "plans": plans_text,
+    "commands": commands_text,
+    "results": results_text,
+}
 PLACE = re.compile(r"^<!-- here: (\w+) -->$", re.MULTILINE)
 
 

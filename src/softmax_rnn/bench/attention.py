@@ -68,7 +68,7 @@ def _row(times: Times, name: str, time: int, key_dim: int, backward: bool) -> Ro
 def _against_sdpa(variants: tuple[str, ...], time: int, limit: float, rounds: int) -> Task:
     def work(results: Results) -> None:
         for name, row in measure(results, variants, time, 64, True, rounds).items():
-            text = f"{name}: training step at T={time}, D=64, in units of SDPA"
+            text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, in units of SDPA"
             results.claims.append(Claim(text, row.ratio, limit))
 
     return Task(f"training step at T={time}: {', '.join(variants)}", work)
@@ -83,16 +83,28 @@ def _against_materialised(name: str, time: int, limit: float | None, rounds: int
             "materialised": forward_backward(lambda leaves: materialised(spec, leaves), tensors),
         }
         faster = race(contestants, rounds).ratio("materialised", "ours")
-        text = f"{name}: training step at T={time}, D=64, times faster than the materialised formula"
+        text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, times faster than the materialised formula"
         results.claims.append(Claim(text, faster, limit, at_most=False))
 
     return Task(f"the materialised formula at T={time}: {name}", work)
 
 
+def _against_row(name: str, other: str, time: int, limit: float | None, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        contestants = {}
+        for row in (name, other):
+            contestants[row] = forward_backward(ours(VARIANTS[row]), random_inputs(VARIANTS[row], time=time, heads=16))
+        ratio = race(contestants, rounds).ratio(name, other)
+        text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, in units of {VARIANTS.short(other)}"
+        results.claims.append(Claim(text, ratio, limit))
+
+    return Task(f"{name} beside {other} at T={time}", work)
+
+
 def _faster_forward(variants: tuple[str, ...], time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
     def work(results: Results) -> None:
         for name, row in measure(results, variants, time, key_dim, False, rounds).items():
-            text = f"{name}: forward at T={time}, D={key_dim}, times faster than SDPA"
+            text = f"{VARIANTS.short(name)}: forward at T={time}, D={key_dim}, times faster than SDPA"
             results.claims.append(Claim(text, 1 / row.ratio, limit, at_most=False))
 
     return Task(f"forward at T={time}, D={key_dim}: {', '.join(variants)}", work)
@@ -107,7 +119,7 @@ def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -
             contestants[str(time)] = forward(lambda spec=spec, tensors=tensors: ours(spec)(tensors))
         found = race(contestants, rounds)
         per_token = [found.of(str(time)) / time for time in times]
-        text = f"{name}: time a token from T={times[0]} to {times[-1]}, largest over smallest"
+        text = f"{VARIANTS.short(name)}: time a token from T={times[0]} to {times[-1]}, largest over smallest"
         results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
 
     return Task(f"time a token: {name}", work)
@@ -117,7 +129,7 @@ def _memory(name: str, time: int, limit: float | None) -> Task:
     def work(results: Results) -> None:
         found = in_subprocess(variant=name, time=time, key_dim=64, heads=16)
         results.memory.append({"variant": name, "time": time, "bytes": found})
-        text = f"{name}: extra gigabytes of a training step at T={time}, D=64, 16 heads"
+        text = f"{VARIANTS.short(name)}: extra gigabytes of a training step at T={time}, D=64, 16 heads"
         results.claims.append(Claim(text, found / GIGABYTE, limit))
 
     return Task(f"memory at T={time}: {name}", work)
@@ -156,6 +168,8 @@ def full_tasks() -> Iterator[Task]:
         yield _against_sdpa(("softmax", NORM), time, 1.15, rounds)
         yield _against_sdpa(CLAMPED, time, 1.5, rounds)
     yield _against_materialised("gated_softmax", 4096, 5.0, 1)
+    yield _against_row("deltanet", "linear_elu", 4096, 4.0, 3)
+    yield _flat("deltanet", (4096, 16384, 65536), 1.25, 3)
     yield _faster_forward(LINEAR, 16384, 64, 10.0, 3)
     for name in LINEAR:
         yield _flat(name, (4096, 8192, 16384, 32768, 65536), 1.25, 3)

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.model import llama, ours
 from softmax_rnn.bench.results import Claim, Results, Task
@@ -130,17 +131,17 @@ def _filled(model: SoftmaxRNNForCausalLM, states: list[State | None], context: i
 def _claim(results: Results, name: str, context: int, ratio: float) -> None:
     if context == 512:
         limit = 1.1 if name in ("softmax", NORM) else None
-        text = f"{name}: a new token after 512, in units of transformers' Llama"
+        text = f"{VARIANTS.short(name)}: a new token after 512, in units of transformers' Llama"
         results.claims.append(Claim(text, ratio, limit))
     elif context == 16384 and name in FIXED:
-        text = f"{name}: a new token after 16384, times faster than Llama's cache of keys and values"
+        text = f"{VARIANTS.short(name)}: a new token after 16384, times faster than Llama's cache of keys and values"
         results.claims.append(Claim(text, 1 / ratio, 3.0, at_most=False))
 
 
 def _constant_state(name: str) -> Task:
     def work(results: Results) -> None:
         sizes = [row["state_bytes"] for row in results.rows if row["variant"] == name]
-        text = f"{name}: bytes of the state at the longest context over the shortest"
+        text = f"{VARIANTS.short(name)}: bytes of the state at the longest context over the shortest"
         results.claims.append(Claim(text, max(sizes) / min(sizes), 1.0))
 
     return Task(f"size of the state: {name}", work)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.peers import materialised
 from softmax_rnn.bench.results import Claim, Results, Task
@@ -101,7 +102,7 @@ def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> 
         for name in variants:
             ratio = times.ratio(name, "llama")
             results.rows.append(asdict(StepRow(name, tokens, times.of(name), times.of("llama"), ratio)))
-            text = f"{name}: training step of {tokens} tokens, in units of transformers' Llama"
+            text = f"{VARIANTS.short(name)}: training step of {tokens} tokens, in units of transformers' Llama"
             results.claims.append(Claim(text, ratio, limit))
 
     return Task(f"training step, {tokens} tokens: {', '.join(variants)}", work)

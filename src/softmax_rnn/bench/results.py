@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.machine import describe
 
 
@@ -52,7 +53,10 @@ class Results:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return asdict(self) | {"claims": [asdict(claim) | {"holds": claim.holds} for claim in self.claims]}
+        names = [row["variant"] for row in (*self.rows, *self.memory) if "variant" in row]
+        labels = {name: VARIANTS.short(name) for name in names if VARIANTS.short(name) != name}
+        claims = [asdict(claim) | {"holds": claim.holds} for claim in self.claims]
+        return asdict(self) | {"claims": claims, "labels": labels}
 
 
 @dataclass(frozen=True)

@@ -15,45 +15,63 @@ if TYPE_CHECKING:
 
 
 def variants(
+    like: Annotated[
+        str | None,
+        typer.Option(help="The neighbours of this variant first, with what differs.", autocompletion=complete.variants),
+    ] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Only a group, such as paper or decays, or a family, such as taylor.")
+    ] = None,
+    state: Annotated[str | None, typer.Option(help="Only a state that is fixed, or growing.")] = None,
+    part: Annotated[
+        list[str] | None, typer.Option(help="Only with this part, such as cosine or forget_gate; may be repeated.")
+    ] = None,
     head_dim: Annotated[int, typer.Option(help="Dimension of a head, for the size of its state.", min=1)] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """List every attention by name: formula, parameters, state, and the names that are the same function.
+    """List attentions by name and group: formula and state; `explain NAME` tells the rest.
 
     Examples:
       softmax-rnn variants
-      softmax-rnn variants --head-dim 32
-      softmax-rnn variants --json
+      softmax-rnn variants --like taylor_2 --state fixed
+      softmax-rnn variants --part cosine --part rms --json
     """
-    from softmax_rnn.attention.algebra import same_names, state_numbers
-    from softmax_rnn.attention.formula import formula
+    from softmax_rnn.attention.search import names
     from softmax_rnn.attention.variants import VARIANTS
 
-    rows = []
-    for name in VARIANTS:
-        row = VARIANTS.row(name)
-        rows.append(
-            {
-                "name": name,
-                "formula": formula(row.spec),
-                "parameters": list(row.spec.tensors),
-                "state_numbers": state_numbers(row.spec, head_dim, head_dim),
-                "same_as": [other for other in same_names(row.spec) if other != name],
-                "group": row.group,
-                "short": row.short,
-                "source": row.source,
-                "note": row.note,
-                "spec": row.spec.to_dict(),
-            }
-        )
-    families = [{"name": family.name, "note": family.note} for family in VARIANTS.families]
+    found = names(like=like, family=family, state=state, part=part or ())
+    rows = [_variant_row(name, head_dim, like) for name in found]
+    families = [{"name": one.name, "note": one.note} for one in VARIANTS.families]
     if as_json:
         print_json({"head_dim": head_dim, "variants": rows, "families": families})
         return
     from softmax_rnn.report.terminal import print_families, print_variants
 
-    print_variants(rows, head_dim)
-    print_families(families)
+    print_variants(rows, head_dim, like)
+    if (like, family, state, part) == (None, None, None, None):
+        print_families(families)
+
+
+def _variant_row(name: str, head_dim: int, like: str | None) -> dict[str, Any]:
+    from softmax_rnn.attention.algebra import diff, same_names, state_numbers
+    from softmax_rnn.attention.formula import formula
+    from softmax_rnn.attention.variants import VARIANTS
+
+    row = VARIANTS.row(name)
+    found = {
+        "name": name,
+        "formula": formula(row.spec),
+        "parameters": list(row.spec.tensors),
+        "state_numbers": state_numbers(row.spec, head_dim, head_dim),
+        "same_as": [other for other in same_names(row.spec) if other != name],
+        "group": row.group,
+        "short": VARIANTS.short(name),
+        "source": row.source,
+        "note": row.note,
+        "block": dict(row.block),
+        "spec": row.spec.to_dict(),
+    }
+    return found if like is None else found | {"differs_in": list(diff(VARIANTS[like], row.spec))}
 
 
 def explain(
@@ -84,14 +102,19 @@ def explain(
     from softmax_rnn.attention.plan import Situation
     from softmax_rnn.attention.variants import VARIANTS
 
-    name = variant_from(name)
+    name = VARIANTS.full(variant_from(name))
     spec = VARIANTS[name]
     situation = Situation(1, heads, heads, time, time, head_dim, head_dim, needs_grad=train)
-    found = explain_spec(spec, situation)
+    found, row = explain_spec(spec, situation), VARIANTS.row(name)
+    told = {"short": VARIANTS.short(name), "group": row.group, "source": row.source, "block": dict(row.block)}
     if as_json:
-        print_json({"name": name, "spec": spec.to_dict(), **asdict(found)})
+        print_json({"name": name, **told, "spec": spec.to_dict(), **asdict(found)})
         return
+    other = f" ({told['short']})" if told["short"] != name else ""
+    print(f"{name}{other}, {row.group}{': ' + row.source if row.source else ''}")
     print(found)
+    if row.block:
+        print(f"\nblock of a model: {', '.join(f'{option} {value}' for option, value in row.block.items())}")
 
 
 def verify(
@@ -135,7 +158,7 @@ def verify(
     if as_json:
         print_json(value)
     else:
-        print_checks(checks)
+        print_checks(checks, VARIANTS.short)
         print_orders(orders)
         if output is not None:
             print(f"results: {output}")

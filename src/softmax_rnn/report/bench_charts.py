@@ -24,6 +24,7 @@ Row = dict[str, Any]
 
 def attention_chart(results: dict[str, Any]) -> alt.VConcatChart:
     """Time against T beside the platform's softmax, the cost of a training step in its units, and the memory."""
+    results = _labelled(results)
     forward = [row for row in results["rows"] if not row["backward"]]
     training = [row for row in results["rows"] if row["backward"]]
     parts = [_times(forward)] if forward else []
@@ -78,6 +79,7 @@ def _memory(rows: list[Row]) -> Any:
 
 def model_chart(results: dict[str, Any]) -> Chart:
     """The training step of each variant in units of transformers' Llama, the fastest first."""
+    results = _labelled(results)
     rows = sorted(results["rows"], key=lambda row: row["ratio"])
     value = Axis("ratio", "time ÷ that of transformers' Llama with SDPA")
     chart = interval_chart(rows, name="variant", value=value, reference=1.0)
@@ -86,6 +88,7 @@ def model_chart(results: dict[str, Any]) -> Chart:
 
 def decode_chart(results: dict[str, Any]) -> Chart:
     """Time of a new token and bytes of the state against the context; where lines cross is the break-even."""
+    results = _labelled(results)
     time, state = "milliseconds a new token", "megabytes of state"
     records = [(time, "transformers' Llama", row["context"], 1e3 * row["llama_seconds"]) for row in results["rows"]]
     records += [(time, row["variant"], row["context"], 1e3 * row["seconds"]) for row in results["rows"]]
@@ -102,6 +105,21 @@ def decode_chart(results: dict[str, Any]) -> Chart:
         height=260,
     )
     return chart.properties(title="Decoding: time and memory against the length of the context")
+
+
+def _labelled(results: dict[str, Any]) -> dict[str, Any]:
+    """Every variant under the short name that the results give it.
+
+    >>> _labelled({"labels": {"a_long_name": "brief"}, "rows": [{"variant": "a_long_name"}]})["rows"]
+    [{'variant': 'brief'}]
+    """
+    labels = results.get("labels", {})
+    kept = {name: results[name] for name in ("rows", "memory") if name in results}
+    renamed = {
+        name: [row | {"variant": labels.get(row["variant"], row["variant"])} for row in rows]
+        for name, rows in kept.items()
+    }
+    return results | renamed
 
 
 def _means(records: Iterable[tuple[Any, ...]], columns: tuple[str, ...]) -> list[Row]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,17 +17,24 @@ if TYPE_CHECKING:
     from softmax_rnn.bench.verify import Check, OrderCheck
 
 
-def print_variants(rows: Sequence[dict[str, Any]], head_dim: int) -> None:
-    """The table of variants."""
-    table = Table(title=f"Variants (state of one head, dimension {head_dim})", show_lines=True)
-    for heading, width in (("name", 34), ("formula", 46), ("parameters", 14), ("state", 11), ("same as", 34)):
-        table.add_column(heading, overflow="fold", max_width=width)
+def print_variants(rows: Sequence[dict[str, Any]], head_dim: int, like: str | None = None) -> None:
+    """A table of variants for each group, or one of the neighbours of a name; short names, full ones below them."""
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        numbers = row["state_numbers"]
-        state = f"{numbers:,}" if numbers is not None else f"{2 * head_dim} a token"
-        cells = (row["name"], row["formula"], ", ".join(row["parameters"]), state, ", ".join(row["same_as"]))
-        table.add_row(*cells)
-    OUT.print(table)
+        groups.setdefault("" if like else row["group"], []).append(row)
+    for group, members in groups.items():
+        title = f"like {like}, the nearest first" if like else group
+        table = Table(title=f"{title}: {plural(len(members), 'variant')}", title_justify="left", box=SIMPLE)
+        for heading in ("name", "formula", f"state (d = {head_dim})", *(["differs in"] if like else [])):
+            table.add_column(heading, overflow="fold")
+        for row in members:
+            name = row["short"] if row["short"] == row["name"] else f"{row['short']}\n  [dim]{row['name']}[/]"
+            numbers = row["state_numbers"]
+            state = f"{numbers:,}" if numbers is not None else "grows"
+            differs = [", ".join(row["differs_in"]).replace("_", " ")] if like else []
+            table.add_row(name, escape(row["formula"]), state, *differs)
+        OUT.print(table)
+    OUT.print(f"{plural(len(rows), 'variant')}; softmax-rnn explain NAME tells what it is made of", highlight=False)
 
 
 def print_families(families: Sequence[dict[str, str]]) -> None:
@@ -43,8 +51,8 @@ def _number(value: float) -> str:
     return f"{value:.1e}"
 
 
-def print_checks(checks: Sequence[Check]) -> None:
-    """One line a variant: the worst error of each form, outputs / gradients; failures in full below."""
+def print_checks(checks: Sequence[Check], label: Callable[[str], str] = str) -> None:
+    """One line per variant: the worst error of each form, outputs / gradients; failures in full below."""
     forms = list(dict.fromkeys(check.form for check in checks))
     for dtype in dict.fromkeys(check.dtype for check in checks):
         table = Table(title=f"{dtype}: worst relative error of outputs / gradients against the literal formula")
@@ -58,7 +66,7 @@ def print_checks(checks: Sequence[Check]) -> None:
                 check = found.get((variant, form))
                 text = "–" if check is None else f"{_number(check.output_error)} / {_number(check.gradient_error)}"
                 cells.append(text if check is None or check.passed else f"[bold red]{text}[/]")
-            table.add_row(variant, *cells)
+            table.add_row(label(variant), *cells)
         OUT.print(table)
     failed = [check for check in checks if not check.passed]
     OUT.print(f"{len(checks) - len(failed)} of {len(checks)} checks passed")

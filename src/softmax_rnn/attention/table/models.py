@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.table.refused import refuse
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import unknown_name
 
@@ -53,6 +54,7 @@ class BlockTable(Mapping[str, BlockVariant]):
         if name in VARIANTS:
             row = VARIANTS.row(name)
             return BlockVariant(name, row.block, row.note)
+        refuse(str(name))
         raise unknown_name("variant", name, [*self, *(family.name for family in VARIANTS.families)])
 
     def __contains__(self, name: object) -> bool:

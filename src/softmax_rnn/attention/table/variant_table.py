@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.table.refused import refuse
 from softmax_rnn.errors import InputError, unknown_name
 
 PAPER = "paper"
@@ -111,8 +112,18 @@ class VariantTable(Mapping[str, AttentionSpec]):
             number = family.number(str(name))
             if number is not None:
                 return family.row(number)
+        refuse(str(name))
         known = [*self._rows, *self._names, *(family.name for family in self.families)]
         raise unknown_name("variant", name, known)
+
+    def full(self, name: str) -> str:
+        """The name under which a row stands, from its short name too.
+
+        >>> from softmax_rnn.attention.variants import VARIANTS
+        >>> VARIANTS.full("softmax_l2")
+        'gated_softmax_no_gate_L2norm_nodivS_noclamp'
+        """
+        return self._names.get(name, name)
 
     def short(self, name: str) -> str:
         """The readable name of a variant: what tables and charts show. Other names come back as they are.
