@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from softmax_rnn.attention.search import names
+from softmax_rnn.attention.table.models import MODEL_VARIANTS
 from softmax_rnn.attention.table.refused import REFUSED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
-from softmax_rnn.model.blocks import MODEL_VARIANTS
 
 
 def test_each_condition_narrows_the_list():

@@ -12,6 +12,7 @@ from attention.cases import T as TIME
 from attention.compare import DTYPES, assert_close, assert_same, run
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.parts import (
+    ChannelGate,
     Cosine,
     DeltaRule,
     EluPlusOne,
@@ -21,6 +22,7 @@ from softmax_rnn.attention.parts import (
     NormalisedDelta,
     Read,
     RowSum,
+    Window,
     power_score,
     taylor_score,
 )
@@ -137,6 +139,10 @@ def test_what_a_write_rule_refuses():
         AttentionSpec(normaliser=None, write_rule=NormalisedDelta())
     with pytest.raises(InputError, match="expected the score exp or polynomial, got"):
         AttentionSpec(score=ExpOnRange(degree=4, range=NormRange()), normaliser=RowSum(), write_rule=DeltaRule())
+    with pytest.raises(InputError, match="expected all keys to be seen, got the structure window"):
+        replace(VARIANTS["deltanet"], structure=Window(4))
+    with pytest.raises(InputError, match="expected a decay per head"):
+        replace(VARIANTS["gated_deltanet"], forget_gate=ChannelGate())
     with pytest.raises(InputError, match="beta: "):
         attend(VARIANTS["deltanet"], **{name: x for name, x in drawn(VARIANTS["deltanet"]).items() if name in "qkv"})
 

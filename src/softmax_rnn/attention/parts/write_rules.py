@@ -68,6 +68,8 @@ class WriteRule(Part):
             raise InputError(f"write_rule: expected the score exp or polynomial, got {spec.score.kind}")
         if spec.forget_gate and spec.forget_gate.by_channel:
             raise InputError(f"write_rule: expected a decay per head, got the forget gate {spec.forget_gate.kind}")
+        if spec.structure:
+            raise InputError(f"write_rule: expected all keys to be seen, got the structure {spec.structure.kind}")
 
 
 @dataclass(frozen=True)
