@@ -365,3 +365,41 @@ ORACLE |= {
     "gated_deltanet": f(gated_deltanet),
     "deltaformer": f(lambda r: sum_written(r, exp, normalised_rule) / sum_w(r, exp)),
 }
+
+
+# ---- Decays per channel
+def channel_decay(r: Row, j: int, log: Callable[[int], Tensor], last: int) -> Tensor:  # exp(Σ_{j<t≤last} log α_t)
+    return torch.exp(sum((log(t) for t in range(j + 1, last + 1) if r.x.real[t]), torch.zeros_like(r.q)))
+
+
+def channel_dot(r: Row, j: int) -> Tensor:  # Σ_c q_c k_c decay_c
+    return (r.q * r.k(j) * channel_decay(r, j, lambda t: r.x.channel_gate[:, t], r.i)).sum(-1, keepdim=True)
+
+
+def hgrn2(r: Row, j: int) -> Tensor:  # SiLU(q)·((1 − α_j) ⊙ decay)/√d, α = σ(k)
+    k = 1 - torch.sigmoid(r.k(j))
+    keep = channel_decay(r, j, lambda t: torch.log(torch.sigmoid(r.k(t))), r.i)
+    return (r.q * torch.sigmoid(r.q) * k * keep).sum(-1, keepdim=True) / math.sqrt(r.d)
+
+
+def rwkv6(r: Row, j: int) -> Tensor:  # the decay of the query's own step comes after it has read; u on its own key
+    if j == r.i:
+        return (r.q * r.x.bonus * r.k(j)).sum(-1, keepdim=True)
+    before = max((t for t in range(r.i) if r.x.real[t]), default=-1)
+    return (r.q * r.k(j) * channel_decay(r, j, lambda t: r.x.channel_gate[:, t], before)).sum(-1, keepdim=True)
+
+
+def gla(r: Row, j: int) -> Tensor:
+    return channel_dot(r, j) / math.sqrt(r.d)
+
+
+def gla_taylor_2(r: Row, j: int) -> Tensor:
+    return 1 + gla(r, j) + gla(r, j) ** 2 / 2
+
+
+ORACLE |= {
+    "gla": gated_rms(gla),
+    "hgrn2": f(lambda r: rms5(r, sum_v(r, hgrn2))),
+    "rwkv6": f(lambda r: channel_out_gate(r) * ln(r, sum_v(r, rwkv6))),
+    "gla_taylor_2": f(lambda r: sum_v(r, gla_taylor_2) / sum_w(r, gla_taylor_2)),
+}

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.visibility import Visibility
@@ -55,12 +57,20 @@ class Contraction:
     q: Float[Tensor, "B K G Tq D"]
     k: Float[Tensor, "B K T D"]
     v: Float[Tensor, "B K T E"]
-    decay: RunningDecay | None
+    decay: RunningDecay | ChannelDecay | None
     visibility: Visibility
     wants_row_sum: bool
     rows: Float[Tensor, "B K G Tq O"] | None = None
     log_scale: Float[Tensor, "B K G Tq"] | None = None
     negative: NegativeRows | None = None
+    own: Float[Tensor, "K F"] | None = None
+    """What multiplies the channels of the product of a query with its own key, in place of a decay."""
+
+    @property
+    def running_decay(self) -> RunningDecay | None:
+        """The decay, for kernels that know none per channel."""
+        assert not isinstance(self.decay, ChannelDecay)
+        return self.decay
 
     @property
     def past(self) -> int:
@@ -69,7 +79,13 @@ class Contraction:
 
     def widened(self) -> Contraction:
         """The same in float64."""
-        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double())
+        own = None if self.own is None else self.own.double()
+        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double(), own=own)
+
+    def own_scores(self) -> Float[Tensor, "B K G Tq"]:
+        """The product of each query with its own key."""
+        k = self.k[:, :, self.past :]
+        return torch.einsum("bkgtd,bktd->bkgt", self.q, k if self.own is None else k * self.own[:, None])
 
     def at(self, t: int) -> Contraction:
         """The contraction of query t alone, with the keys up to its place."""

@@ -44,6 +44,11 @@ class RunningDecay:
             steps = steps.masked_fill(~key_mask[:, None], 0.0)
         return cls(steps.cumsum(-1))
 
+    @property
+    def memory(self) -> Float[Tensor, "B K T"]:
+        """What a growing state keeps."""
+        return self.c
+
     def after(self, past: Float[Tensor, "B K T"]) -> RunningDecay:
         """The same behind the positions of a past."""
         return RunningDecay(torch.cat([past, self.c + past[..., -1:]], -1))
@@ -56,9 +61,10 @@ class RunningDecay:
         """log decay(i, j) for all queries and keys."""
         return (self.c[:, :, past:, None] - self.c[:, :, None, :])[:, :, None].to(dtype)
 
-    def step(self, t: int) -> Float[Tensor, "B K"]:
-        """What position t leaves of the past."""
-        return torch.exp(self.c[:, :, t] - self.c[:, :, t - 1] if t else self.c[:, :, 0])
+    def keep(self, t: int, features: object) -> Float[Tensor, "B K 1 1"]:
+        """What step t leaves of the past, whatever the features are."""
+        step = self.c[:, :, t] - self.c[:, :, t - 1] if t else self.c[:, :, 0]
+        return torch.exp(step)[..., None, None]
 
     def from_origin(self, heads: slice, origin: int, place: slice) -> Float[Tensor, "N C"]:
         """c at some positions, relative to the one at the origin."""

@@ -12,10 +12,12 @@ from torch import Tensor
 from softmax_rnn.attention import prologue
 from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score
 from softmax_rnn.attention.call import Call
+from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
+from softmax_rnn.attention.parts import Forgetting
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
 from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
@@ -92,7 +94,7 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
             summary = fitted.summary
             after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
-            decay = None if job.decay is None else job.decay.c
+            decay = None if job.decay is None else job.decay.memory
             after = GrowingState(lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
             if call.spec.structure is not None:
                 after = after.trimmed(call.spec.structure)
@@ -171,7 +173,7 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     v = prologue.values(spec, call.v, call.tensors, now.lengths, shape.heads)
     decay = None
     if spec.forget_gate is not None:
-        decay = RunningDecay.of(spec.forget_gate.log_decay(call.tensors, call.k, shape.heads), now.new.key_mask)
+        decay = _decay(spec.forget_gate, spec.forget_gate.log_decay(call.tensors, call.k, shape.heads), now.new)
     heads = shape.heads if spec.differs_by_head else shape.kv_heads
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
     buffers = (None, None)
@@ -184,8 +186,15 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
         size = (shape.batch * heads, shape.heads // heads, shape.time)
         negative = NegativeRows(torch.zeros(size, dtype=torch.bool, device=q.device))
     grouped = q.unflatten(1, (heads, -1))
-    job = Contraction(spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative)
+    own = None if spec.forget_gate is None else spec.forget_gate.own_weight(call.tensors)
+    job = Contraction(spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own)
     return job, buffers
+
+
+def _decay(part: Forgetting, log_decay: Tensor, seen: Visibility) -> RunningDecay | ChannelDecay:
+    if part.by_channel:
+        return ChannelDecay.of(log_decay, seen.key_mask, part.reads_before_decay)
+    return RunningDecay.of(log_decay, seen.key_mask)
 
 
 def _epilogue(call: Call, sums: Sums, now: _Positions, negative: NegativeRows | None) -> Tensor:

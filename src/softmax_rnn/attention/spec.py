@@ -69,6 +69,8 @@ class AttentionSpec:
             self.write_rule.check(self)
         if self.structure:
             self.structure.check(self)
+        if self.forget_gate:
+            self.forget_gate.check(self)
         self._check_tensors()
 
     def _check_slots(self) -> None:

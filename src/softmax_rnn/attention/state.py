@@ -108,7 +108,8 @@ class GrowingState(State):
     grows: ClassVar[bool] = True
     keys: Float[Tensor, "B K T D"]
     values: Float[Tensor, "B K T E"]
-    decay: Float[Tensor, "B K T"] | None
+    decay: Float[Tensor, "B K T"] | Float[Tensor, "B K T F"] | None
+    """The running log decay per head, or the log decay of each step per channel."""
     key_mask: Bool[Tensor, "B T"] | None
     key_buffer: Buffer | None = field(default=None, repr=False, compare=False)
     value_buffer: Buffer | None = field(default=None, repr=False, compare=False)
@@ -232,7 +233,10 @@ def init_state(
             extent = extent.to(lengths.device).expand(batch, shared, -1)
         key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
         return FixedState(lengths, running, matrix, key_norm, extent)
-    decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
+    decay = None
+    if spec.forget_gate is not None:
+        by_channel = spec.forget_gate.by_channel
+        decay = zeros(batch, shared, 0, features) if by_channel else zeros(batch, shared, 0, kind=torch.float64)
     # The keys have the heads they were given; only values are gated head by head.
     return GrowingState(
         lengths, running, zeros(batch, shared, 0, features), zeros(batch, shared, 0, value_dim), decay, None

@@ -33,18 +33,31 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     lengths = torch.arange(1, time + 1, dtype=tensors["q"].dtype)[None]
     q, k = prologue.features(spec, tensors["q"], tensors["k"], needed, lengths)
     v = prologue.values(spec, tensors["v"], needed, lengths, q.shape[1])
-    x = q @ k.mT
+    gate = spec.forget_gate
+    log_decay = None if gate is None else gate.log_decay(needed, tensors["k"], q.shape[1])
+    if gate is not None and log_decay is not None and gate.by_channel:
+        x = _channel_scores(q, k, log_decay, gate.own_weight(needed))
+    else:
+        x = q @ k.mT
     if spec.score.clamp is not None:
         x = x.clamp(max=spec.score.clamp)
     weights = torch.exp(x) if spec.score.is_exponential else spec.score.series().differentiable(x)
-    if spec.forget_gate is not None:
-        decay = spec.forget_gate.log_decay(needed, tensors["k"], q.shape[1]).cumsum(-1)
+    if gate is not None and log_decay is not None and not gate.by_channel:
+        decay = log_decay.cumsum(-1)
         weights = weights * torch.exp(decay[..., :, None] - decay[..., None, :]).tril()
     weights = weights.tril()
     row_sum = weights.sum(-1) if spec.wants_row_sum else None
     running = prologue.running(Along(spec, tensors["k"], tensors["v"], needed, Visibility(), lengths), {})
     rows = Rows(spec, row_sum, lengths, needed, tensors["q"], tensors["v"], running)
     return epilogue(Sums(weights @ v, row_sum), rows)
+
+
+def _channel_scores(q: Tensor, k: Tensor, log_decay: Tensor, own: Tensor | None) -> Tensor:
+    """Σ_c q_ic k_jc e^(c_ic − c_jc) as one product, which overflows where decays are strong."""
+    c = log_decay.double().cumsum(2)
+    reads = c if own is None else c - log_decay
+    x = ((q * reads.exp()) @ (k * (-c).exp()).mT).tril(0 if own is None else -1).to(q)
+    return x if own is None else x + torch.diag_embed((q * k * own[:, None]).sum(-1))
 
 
 def forward(function: Work) -> Work:

@@ -26,6 +26,12 @@ class Blockwise(FormWithKeys):
     name: ClassVar[str] = "blockwise"
     reason: ClassVar[str] = "any score in blocks of weights, O(T) memory"
 
+    def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
+        """Weights that decay per channel are not products of blocks."""
+        if spec.forget_gate is not None and spec.forget_gate.by_channel:
+            return "each channel of a product decays by itself"
+        return super().refuse(spec, situation)
+
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:
         """Visible pairs and the hidden ones of the blocks on the diagonal."""
         s = situation

@@ -6,7 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import MAX_STATE_DEGREE, MAX_STATE_FEATURES, fixed_state_score, n_features
-from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, PASS, PRODUCT, Form, weight_time
+from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PASS, PRODUCT, Form, weight_time
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -46,14 +46,17 @@ class Chunked(Form):
         s, score = situation, spec.polynomial
         assert score is not None
         count, width = n_features(score, spec.width(s.key_dim)), s.value_dim + spec.wants_row_sum
-        chunk = chunk_length(count)
+        by_channel = spec.forget_gate is not None and spec.forget_gate.by_channel
+        chunk = min(chunk_length(count), CHANNEL_CHUNK) if by_channel else chunk_length(count)
         state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
         inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + weight_time(spec))
         tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2
         chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
         calls = chunks * (16 + 2 * spec.width(s.key_dim) * max(score.degree - 1, 0)) * CALL
         start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
-        wide = 2.5 if spec.score.needs_wide_state else 1
+        if by_channel:
+            calls, state = 2 * calls, state + s.key_dim * 2 * EXP
+        wide = 2.5 if spec.score.needs_wide_state or by_channel else 1
         return (calls + start + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
     def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:

@@ -26,6 +26,8 @@ EXP = 0.7
 CALL = 6_000.0
 MEMORY_PASS = 0.35
 """A pass over weights that do not fit the cache."""
+CHANNEL_CHUNK = 32
+"""Positions between which the decays of channels are products of two factors."""
 
 
 class Form(ABC):
@@ -95,6 +97,6 @@ def weight_time(spec: AttentionSpec) -> float:
     exponentials, passes = spec.score.work
     if spec.score.clamp is not None:
         passes += 1
-    if spec.forget_gate is not None:
+    if spec.forget_gate is not None and not spec.forget_gate.by_channel:
         exponentials, passes = exponentials + 1, passes + 2
     return exponentials * EXP + passes * PASS

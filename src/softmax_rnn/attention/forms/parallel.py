@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, PRODUCT, FormWithKeys, weight_time
+from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PRODUCT, FormWithKeys, weight_time
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -27,6 +27,8 @@ class Parallel(FormWithKeys):
         pairs = s.heads * s.batch * s.queries * s.keys
         products = (s.key_dim + s.value_dim) * PRODUCT * (3 if s.needs_grad else 1)
         passes = weight_time(spec) + 8 * MEMORY_PASS
+        if spec.forget_gate is not None and spec.forget_gate.by_channel:  # float64, all keys anew per block of queries
+            products, passes = 2 * products, passes + s.key_dim / CHANNEL_CHUNK * (EXP + 3 * MEMORY_PASS)
         return 15 * CALL + pairs * (products + passes * (2.5 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:

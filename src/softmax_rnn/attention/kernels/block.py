@@ -86,7 +86,7 @@ class QueryBlock:
         past = self.work.setting.walk.past
         place = slice(past + self.queries.start, past + self.queries.stop)
         c = self.work.decay.from_origin(self.group.heads, place.start, place)
-        return c.to(self.q.dtype).repeat(1, self.work.q.shape[1])[..., None]
+        return c.repeat(1, self.work.q.shape[1])[..., None]
 
     def rows_of(self, x: Tensor) -> Tensor:
         """The rows of this block."""
@@ -126,7 +126,7 @@ class Block:
         if work.decay is None:
             return None
         origin = work.setting.walk.past + self.row.queries.start
-        return work.decay.from_origin(self.row.group.heads, origin, self.keys).to(work.q.dtype)[:, None]
+        return work.decay.from_origin(self.row.group.heads, origin, self.keys)[:, None]
 
     def has_faded(self, largest: Tensor) -> bool:
         """Whether every weight is negligible beside the largest of its row (without the row's decay)."""
@@ -161,7 +161,7 @@ class Block:
         """log of the weights from the dot products, in place, up to the row's own decay."""
         self.clamp_(x)
         if self.decay is not None:
-            x.sub_(self.decay)
+            x.sub_(self.decay.to(x.dtype))
         self.row.work.masks.add_(x, self.row.group, self.row.queries, self.keys)
         return x
 
@@ -171,7 +171,7 @@ class Block:
         if self.row.decay is None or self.decay is None:
             masks.multiply_(blocks, *place)
             return
-        logarithm = self.row.decay - self.decay
+        logarithm = (self.row.decay - self.decay).to(self.row.q.dtype)
         masks.add_(logarithm, *place)
         factor = logarithm.exp_()
         for block in blocks:

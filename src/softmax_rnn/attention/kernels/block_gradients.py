@@ -90,7 +90,7 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
     dr = None if grads.d_row_sum is None else row.rows_of(grads.d_row_sum[..., None])
     scale = None if log_scale is None else row.rows_of(log_scale[..., None])
     if scale is not None and row.decay is not None:
-        scale = scale - row.decay
+        scale = (scale - row.decay).to(scale.dtype)
     dq = torch.zeros(row.q.shape, dtype=row.q.dtype, device=row.q.device)
     for block in row.blocks():
         if scale is not None and block.has_faded(scale):

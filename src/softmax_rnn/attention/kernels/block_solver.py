@@ -27,7 +27,7 @@ class BlockSolver(Solver):
         batch, heads, group, queries, _ = job.q.shape
         walk = Walk(batch, heads, group, queries, job.k.shape[2], job.visibility, job.q.device)
         setting = Setting(job.score, walk, False, None, 0.0)
-        decay = None if job.decay is None else RunningDecay(job.decay.c.flatten(0, 1))
+        decay = None if job.running_decay is None else RunningDecay(job.running_decay.c.flatten(0, 1))
         rows = None if job.rows is None else job.rows.flatten(0, 1)
         work = Work(job.q.flatten(0, 1), job.k.flatten(0, 1), v, decay, rows, setting)
         # The block that is solved is square.

@@ -23,7 +23,7 @@ def blockwise(job: Contraction) -> Sums:
     batch, kv_heads, groups, queries, _ = job.q.shape
     walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device)
     setting = Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job))
-    decay = None if job.decay is None else job.decay.c
+    decay = None if job.running_decay is None else job.running_decay.c
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, job.rows)]
     numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
     shape = (batch, kv_heads)

@@ -30,7 +30,7 @@ class ChunkSolver(Solver):
 
     def _inputs(self, u: Tensor) -> Inputs:
         job = self.job
-        decay = None if job.decay is None else type(job.decay)(job.decay.c.flatten(0, 1))
+        decay = None if job.running_decay is None else type(job.running_decay)(job.running_decay.c.flatten(0, 1))
         rows = None if job.rows is None else job.rows.flatten(0, 1)
         return Inputs(job.q.flatten(0, 1), job.k.flatten(0, 1), u, decay, rows, self.layout)
 

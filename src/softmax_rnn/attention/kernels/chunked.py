@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
@@ -50,27 +51,32 @@ def chunked(job: Contraction, state: Float[Tensor, "B K F U"] | None = None) -> 
     features = SymmetricFeatures(polynomial, job.k.shape[-1])
     u = values_and_ones(job)
     batch, kv_heads = u.shape[:2]
-    layout = Layout(features, job.visibility, batch, kv_heads, job.q.shape[2], job.k.shape[2])
+    by_channel = isinstance(job.decay, ChannelDecay)
+    apart = isinstance(job.decay, ChannelDecay) and job.decay.reads_before_decay  # own keys are counted apart
+    layout = Layout(features, job.visibility, batch, kv_heads, job.q.shape[2], job.k.shape[2], by_channel, apart)
     if state is None:
         state = u.new_zeros(batch, kv_heads, features.count, u.shape[-1])
-    decay = None if job.decay is None else job.decay.c
-    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, decay, state.to(u.dtype), job.rows)]
+    decay = None if job.decay is None else job.decay.memory
+    state = state.to(torch.float64 if by_channel else u.dtype)
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, decay, state, job.rows)]
     y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
     assert isinstance(y, Tensor) and isinstance(state, Tensor)
-    shape = (batch, kv_heads)
-    return split_sums(job, y.unflatten(0, shape)), state.unflatten(0, shape)
+    y = y.unflatten(0, (batch, kv_heads))
+    if apart:
+        y = y + job.score.series(job.rows).differentiable(job.own_scores()[..., None]) * u[:, :, None]
+    return split_sums(job, y), state.unflatten(0, (batch, kv_heads)).to(u.dtype)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, u, decay, state, rows, layout: Layout):  # type: ignore[override]
-        inputs = Inputs(q, k, u, None if decay is None else RunningDecay(decay), rows, layout)
+        inputs = Inputs(q, k, u, layout.decay(decay), rows, layout)
         y = q.new_empty(*q.shape[:3], u.shape[-1])
         end = torch.empty_like(state)
         for group in layout.groups():
             running = state[group.heads].clone()
             for chunk in inputs.chunks(group, layout.places()):
-                weights = chunk.series.value(torch.bmm(chunk.q, chunk.k.mT))
+                weights = chunk.series.value(chunk.products())
                 inside = torch.bmm(chunk.decay_and_mask_(weights), chunk.u)
                 past = torch.bmm(chunk.query_features().mT, running)
                 total = inside.add_(times(past, chunk.passing.from_past))
@@ -86,19 +92,29 @@ class _Chunked(torch.autograd.Function):
     @once("chunked")
     def backward(ctx, dy, d_end):  # type: ignore[override]
         q, k, u, decay, state, rows, y, end = ctx.saved_tensors
-        inputs = Inputs(q, k, u, None if decay is None else RunningDecay(decay), rows, ctx.layout)
+        inputs = Inputs(q, k, u, ctx.layout.decay(decay), rows, ctx.layout)
         dy = q.new_zeros(*q.shape[:3], u.shape[-1]) if dy is None else dy
         d_end = torch.zeros_like(state) if d_end is None else d_end
-        grads = _Gradients(dy, torch.empty_like(q), torch.empty_like(k), torch.empty_like(u))
+        grads = _Gradients(dy, *(torch.empty_like(x, dtype=inputs.dtype) for x in (q, k, u)))
         d_state = torch.empty_like(state)
         for group in ctx.layout.groups():
             _backward_queries(inputs, group, grads, state[group.heads].clone())
             d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
         d_decay = None
-        if inputs.decay is not None:
+        if isinstance(inputs.decay, RunningDecay):
             d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
             d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
-        return grads.q, grads.k, grads.u, d_decay, d_state, None, None
+        elif isinstance(inputs.decay, ChannelDecay):
+            at_query, at_key = (grads.q * q).sum(1), grads.k * k
+            at_key[:, -1] -= _exponents(ctx.layout.features, (d_end * end).sum(-1))
+            d_decay = inputs.decay.gradient(at_query, at_key).to(decay.dtype)
+        return grads.q.to(q.dtype), grads.k.to(k.dtype), grads.u.to(u.dtype), d_decay, d_state, None, None
+
+
+def _exponents(features: SymmetricFeatures, weights: Float[Tensor, "M F"]) -> Float[Tensor, "M D"]:
+    """Σ over monomials of weight times the channel's exponent: the slope of Σ weight · monomial at 1."""
+    ones = weights.new_ones(weights.shape[0], features.dim, 1)
+    return features.key_backward(ones, weights[..., None])[..., 0]
 
 
 @dataclass(frozen=True)
@@ -116,15 +132,15 @@ def _backward_queries(inputs: Inputs, group: Group, grads: _Gradients, state: Fl
     features, heads = inputs.layout.features, group.heads
     for chunk in inputs.chunks(group, inputs.layout.places()):
         place = chunk.place
-        dy = grads.y[heads, :, place].flatten(1, 2)
-        x = torch.bmm(chunk.q, chunk.k.mT)
+        dy = grads.y[heads, :, place].flatten(1, 2).to(state.dtype)
+        x = chunk.products()
         dx = torch.bmm(dy, chunk.u.mT).mul_(chunk.decay_and_mask_(chunk.series.slope(x)))
         weights = chunk.decay_and_mask_(chunk.series.value(x))
         grads.u[heads, place] = torch.bmm(weights.mT, dy)
-        grads.k[heads, place] = torch.bmm(dx.mT, chunk.q)
+        grads.k[heads, place] = chunk.key_gradient(inside=torch.bmm(dx.mT, chunk.q))
         d_features = torch.bmm(state, times(dy, chunk.passing.from_past).mT)
-        d_past = features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
-        total = torch.bmm(dx, chunk.k).add_(d_past.mT)
+        d_past = features.query_backward(chunk.query_at_start().mT.contiguous(), d_features, chunk.rows)
+        total = chunk.query_gradient(torch.bmm(dx, chunk.k), d_past.mT)
         grads.q[heads, :, place] = total.unflatten(1, (grads.q.shape[1], -1))
         state = chunk.advance(state)
 
@@ -138,8 +154,9 @@ def _backward_keys(
         place, passing = chunk.place, chunk.passing
         grads.u[heads, place] += times(torch.bmm(chunk.key_features().mT, d_state), passing.into_state)
         d_features = torch.bmm(d_state, times(chunk.u, passing.into_state).mT)
-        grads.k[heads, place] += features.key_backward(chunk.k.mT.contiguous(), d_features).mT
-        dy_past = times(grads.y[heads, :, place].flatten(1, 2), passing.from_past)
+        d_key = features.key_backward(chunk.key_at_end().mT.contiguous(), d_features).mT
+        grads.k[heads, place] += chunk.key_gradient(at_end=d_key)
+        dy_past = times(grads.y[heads, :, place].flatten(1, 2).to(d_state.dtype), passing.from_past)
         step = torch.bmm(chunk.query_features(), dy_past)
-        d_state = step.add_(times(d_state, passing.keep))
+        d_state = step.add_(times(d_state, chunk.keep()))
     return d_state

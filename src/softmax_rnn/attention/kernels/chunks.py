@@ -10,9 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.channel_decay import ChannelDecay, ChannelFactors
 from softmax_rnn.attention.decay import ChunkDecay, RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
+from softmax_rnn.attention.forms.form import CHANNEL_CHUNK
 from softmax_rnn.attention.kernels.blocks import Group, Scratch
 from softmax_rnn.attention.scores import Series
 from softmax_rnn.attention.visibility import Visibility
@@ -28,11 +30,21 @@ class Layout:
     kv_heads: int
     group_size: int
     time: int
+    by_channel: bool = False
+    """Whether each channel decays by itself."""
+    reads_before_decay: bool = False
+
+    def decay(self, memory: Tensor | None) -> RunningDecay | ChannelDecay | None:
+        """The decay of a tensor."""
+        if memory is None:
+            return None
+        return ChannelDecay(memory, self.reads_before_decay) if self.by_channel else RunningDecay(memory)
 
     @cached_property
     def chunk(self) -> int:
         """Positions per chunk."""
-        return min(form.chunk_length(self.features.count), self.time)
+        longest = min(CHANNEL_CHUNK, self.time) if self.by_channel else self.time
+        return min(form.chunk_length(self.features.count), longest)
 
     def places(self) -> list[slice]:
         """The positions of the chunks, in order."""
@@ -63,6 +75,8 @@ class Passing:
     """e^(c_end − c_{a−1}), 0 where the last segment began inside the chunk."""
     inside: Float[Tensor, "N R C"] | None = None
     """e^(c_i − c_j) where i sees j, else 0; None for the plain lower triangle."""
+    diagonal: int = 0
+    """−1 where the triangle leaves out the own key."""
 
 
 @dataclass
@@ -78,6 +92,8 @@ class Chunk:
     memory: Scratch
     features: SymmetricFeatures
     passing: Passing
+    channels: ChannelFactors | None = None
+    """The decays of channels; q and k are already multiplied by theirs."""
 
     @property
     def series(self) -> Series:
@@ -87,25 +103,63 @@ class Chunk:
     def query_features(self) -> Float[Tensor, "N F R"]:
         """φ(q) with multinomials and coefficients."""
         out = self.memory.block("query", self.q.shape[0], self.features.count, self.q.shape[1])
-        return self.features.query(self.q.mT, self.rows, out)
+        return self.features.query(self.query_at_start().mT, self.rows, out)
+
+    def query_at_start(self) -> Float[Tensor, "N R D"]:
+        """The queries as they read the state before the chunk."""
+        return self.q if self.channels is None else self.q * self.channels.from_start
 
     def key_features(self) -> Float[Tensor, "N F C"]:
         """φ(k)."""
         out = self.memory.block("key", self.k.shape[0], self.features.count, self.k.shape[1])
-        return self.features.key(self.k.mT, out)
+        return self.features.key(self.key_at_end().mT, out)
+
+    def key_at_end(self) -> Float[Tensor, "N C D"]:
+        """The keys as they enter the state after the chunk."""
+        return self.k if self.channels is None else self.k * self.channels.to_end
+
+    def query_gradient(self, inside: Float[Tensor, "N R D"], at_start: Float[Tensor, "N R D"]) -> Tensor:
+        """The gradient of the given queries, from that of ``q``, in place, and that of `query_at_start`."""
+        if self.channels is None:
+            return inside.add_(at_start)
+        return inside.addcmul_(at_start, self.channels.from_start).mul_(self.channels.query)
+
+    def key_gradient(self, inside: Tensor | None = None, at_end: Tensor | None = None) -> Tensor:
+        """The gradient of the given keys, from that of ``k`` or from that of `key_at_end`."""
+        grad = at_end if inside is None else inside
+        assert grad is not None
+        if self.channels is None:
+            return grad
+        return (grad if at_end is None else grad * self.channels.to_end) * self.channels.key
+
+    def products(self) -> Float[Tensor, "N R C"]:
+        """q·k; 0 for hidden keys where channels decay, whose factors overflow there."""
+        x = torch.bmm(self.q, self.k.mT)
+        if self.channels is None:
+            return x
+        inside = self.passing.inside
+        return x.tril_(self.passing.diagonal) if inside is None else x.masked_fill_(inside == 0, 0)
 
     def decay_and_mask_(self, weights: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
         """Weights between the positions of the chunk, in place."""
         if self.passing.inside is not None:
             return weights.mul_(self.passing.inside)
         # The rows of each of the G heads are a lower triangle of their own.
-        weights.view(weights.shape[0], -1, weights.shape[2], weights.shape[2]).tril_()
+        weights.view(weights.shape[0], -1, weights.shape[2], weights.shape[2]).tril_(self.passing.diagonal)
         return weights
+
+    def keep(self) -> Float[Tensor, "N M 1"] | None:
+        """How much of each row of the state passes through the chunk."""
+        if self.channels is None:
+            return self.passing.keep
+        through = (self.channels.from_start * self.channels.to_end).mT
+        return times(self.features.key(through), self.passing.keep)
 
     def advance(self, state: Tensor) -> Tensor:
         """The state after the chunk, in the memory of the one before it."""
-        if self.passing.keep is not None:
-            state.mul_(self.passing.keep)
+        keep = self.keep()
+        if keep is not None:
+            state.mul_(keep)
         return state.baddbmm_(self.key_features(), times(self.u, self.passing.into_state))
 
 
@@ -121,33 +175,46 @@ class Inputs:
     q: Float[Tensor, "M G T D"]
     k: Float[Tensor, "M T D"]
     u: Float[Tensor, "M T U"]
-    decay: RunningDecay | None
+    decay: RunningDecay | ChannelDecay | None
     rows: Float[Tensor, "M G T O"] | None
     layout: Layout
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of chunks and states."""
+        return torch.float64 if isinstance(self.decay, ChannelDecay) else self.q.dtype
 
     def chunks(self, group: Group, places: Iterable[slice]) -> Iterator[Chunk]:
         """The chunks of a group at these places."""
         heads, layout = group.heads, self.layout
-        memory = Scratch(self.q, group.count * layout.features.count * layout.chunk * layout.group_size)
+        like = torch.empty(0, dtype=self.dtype, device=self.q.device)
+        memory = Scratch(like, group.count * layout.features.count * layout.chunk * layout.group_size)
         for place in places:
+            q, k = self.q[heads, :, place].flatten(1, 2), self.k[heads, place]
+            channels = self.decay.chunk(heads, place) if isinstance(self.decay, ChannelDecay) else None
+            if channels is not None:
+                q, k = q * channels.query, k * channels.key
             yield Chunk(
                 place,
-                self.q[heads, :, place].flatten(1, 2),
-                self.k[heads, place],
-                self.u[heads, place],
+                q,
+                k,
+                self.u[heads, place].to(self.dtype),
                 None if self.rows is None else self.rows[heads, :, place].flatten(1, 2),
                 memory,
                 layout.features,
                 self._passing(group, place),
+                channels,
             )
 
     def _passing(self, group: Group, place: slice) -> Passing:
-        first_key, dtype, device = self.layout.visibility.first_key, self.q.dtype, self.q.device
-        if self.decay is None and first_key is None:
-            return Passing()
+        first_key, dtype, device = self.layout.visibility.first_key, self.dtype, self.q.device
+        running = self.decay if isinstance(self.decay, RunningDecay) else None
+        diagonal = -1 if isinstance(self.decay, ChannelDecay) and self.decay.reads_before_decay else 0
+        if running is None and first_key is None:
+            return Passing(diagonal=diagonal)
         size = place.stop - place.start
-        logs = _no_decay(group.count, size, device) if self.decay is None else self.decay.chunk(group.heads, place)
-        allowed = torch.ones(size, size, dtype=torch.bool, device=device).tril()
+        logs = _no_decay(group.count, size, device) if running is None else running.chunk(group.heads, place)
+        allowed = torch.ones(size, size, dtype=torch.bool, device=device).tril(diagonal)
         # Masked before exp: a decay that would look into the future may overflow.
         log_inside = torch.where(allowed, logs.inside, -torch.inf)
         from_past, into_state, keep = torch.exp(logs.from_past), torch.exp(logs.into_state), torch.exp(logs.keep)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.decay import RunningDecay
 
 
 def parallel(job: Contraction) -> Sums:
     """y_i = Σ_j f(q_i·k_j) · decay(i, j) · v_j with every weight in memory."""
     time, past = job.k.shape[2], job.past
     allowed = job.visibility.allowed(slice(past, time), slice(0, time), job.q.device)[:, None, None]
-    x = torch.einsum("bkgid,bkjd->bkgij", job.q, job.k)
+    if isinstance(job.decay, ChannelDecay):
+        # Masked at once: what would look into the future may overflow.
+        x = torch.where(allowed, _channel_scores(job, job.decay), 0)
+    else:
+        x = torch.einsum("bkgid,bkjd->bkgij", job.q, job.k)
     if job.score.clamp is not None:
         x = x.clamp(max=job.score.clamp)
-    log_decay = None if job.decay is None else job.decay.between(past, x.dtype)
+    log_decay = job.decay.between(past, x.dtype) if isinstance(job.decay, RunningDecay) else None
     if job.score.is_exponential:
         return _exp_sums(job, x if log_decay is None else x + log_decay, allowed)
     weights = job.score.series(job.rows).differentiable(x)
@@ -26,6 +32,15 @@ def parallel(job: Contraction) -> Sums:
         everything = slice(None)
         job.negative.note(weights.flatten(0, 1).flatten(1, 2), everything, everything)
     return _sums(job, weights, job.log_scale)
+
+
+def _channel_scores(job: Contraction, decay: ChannelDecay) -> Tensor:
+    """Products whose channels decay; with a weight of its own the own key stands on the diagonal."""
+    x = decay.scores(job.q, job.k)
+    if job.own is None:
+        return x
+    diagonal = torch.eye(job.k.shape[2], dtype=torch.bool, device=x.device)[job.past :]
+    return torch.where(diagonal, job.own_scores()[..., None], x)
 
 
 def _exp_sums(job: Contraction, x: Tensor, allowed: Tensor) -> Sums:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.chunked import split_sums, values_and_ones
@@ -29,30 +30,41 @@ def through_features(job: Contraction, state: Float[Tensor, "B K F U"] | None) -
         state = u.new_zeros(*u.shape[:2], features.count, u.shape[-1])
     state = state.to(u.dtype)
     outputs = []
+    newest = job.own_scores()
+    reads_before_decay = isinstance(job.decay, ChannelDecay) and job.decay.reads_before_decay
     for t in range(job.k.shape[2]):
-        keep = keep_of(job, t)
-        if keep is not None:
-            state = state * keep.to(state.dtype)
+        keep = keep_of(job, t, features)
+        decayed = state if keep is None else state * keep.to(state.dtype)
+        seen = _before_decay(job, t, state) if reads_before_decay else decayed
         rows = None if job.rows is None else job.rows[:, :, :, t]
         query = features.query(job.q[:, :, :, t].flatten(0, 1).mT, None if rows is None else rows.flatten(0, 1))
-        past = torch.matmul(query.mT.unflatten(0, u.shape[:2]), state)
+        past = torch.matmul(query.mT.unflatten(0, u.shape[:2]), seen)
         # The newest key's weight is taken directly: exact where a sum over features would cancel.
-        newest = torch.einsum("bkgd,bkd->bkg", job.q[:, :, :, t], job.k[:, :, t])[..., None]
-        weight = job.score.series(rows).differentiable(newest)
+        weight = job.score.series(rows).differentiable(newest[:, :, :, t, None])
         outputs.append(past + weight * u[:, :, t, None, :])
         key = features.key(job.k[:, :, t].flatten(0, 1)[..., None]).unflatten(0, u.shape[:2])
-        state = torch.addcmul(state, key, u[:, :, t, None, :])
+        state = torch.addcmul(decayed, key, u[:, :, t, None, :])
     return split_sums(job, torch.stack(outputs, dim=3)), state
 
 
-def keep_of(job: Contraction, t: int) -> Tensor | None:
+def keep_of(job: Contraction, t: int, features: SymmetricFeatures) -> Tensor | None:
     """What is left of the state at step t: the decay of the step, nothing at the first position of a segment."""
-    keep = None if job.decay is None else job.decay.step(t)[..., None, None]
+    keep = None if job.decay is None else job.decay.keep(t, features)
+    goes_on = _goes_on(job, t)
+    if goes_on is None:
+        return keep
+    return goes_on if keep is None else keep * goes_on
+
+
+def _before_decay(job: Contraction, t: int, state: Tensor) -> Tensor:
+    goes_on = _goes_on(job, t)
+    return state if goes_on is None else state * goes_on
+
+
+def _goes_on(job: Contraction, t: int) -> Tensor | None:
+    """Whether the segment of position t began before it; None where there is one segment."""
     first = job.visibility.first_key
-    if first is not None:
-        goes_on = (first[:, t] < t)[:, None, None, None]
-        keep = goes_on if keep is None else keep * goes_on
-    return keep
+    return None if first is None else (first[:, t] < t)[:, None, None, None]
 
 
 def through_keys(job: Contraction) -> Sums:

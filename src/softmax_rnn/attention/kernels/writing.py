@@ -33,7 +33,7 @@ def literally(job: Contraction, rate: Float[Tensor, "B K T"]) -> Float[Tensor, "
     x = torch.einsum("bktd,bkjd->bktj", job.q[:, :, 0], job.k)
     if job.score.clamp is not None:
         x = x.clamp(max=job.score.clamp)
-    log_decay = None if job.decay is None else job.decay.between(past, x.dtype)[:, :, 0]
+    log_decay = None if job.running_decay is None else job.running_decay.between(past, x.dtype)[:, :, 0]
     if job.score.is_exponential:
         x = torch.where(allowed, x if log_decay is None else x + log_decay, -torch.inf)
         largest = x.detach().amax(-1, keepdim=True) if job.wants_row_sum else torch.zeros_like(x[..., :1])
@@ -71,7 +71,7 @@ def through_features(job: Contraction, rate: Float[Tensor, "B K T"], state: Stat
     u, size, written = values_and_ones(job), job.v.shape[-1], []
     state = u.new_zeros(*u.shape[:2], features.count, u.shape[-1]) if state is None else state.to(u.dtype)
     for t in range(rate.shape[2]):
-        keep = keep_of(job, t)
+        keep = keep_of(job, t, features)
         if keep is not None:
             state = state * keep.to(state.dtype)
         rows = None if job.rows is None else job.rows[:, :, 0, t : t + 1].flatten(0, 1)
@@ -131,7 +131,7 @@ class Solver(ABC):
 def solved(solver: Solver) -> Float[Tensor, "B K T E"]:
     """v′, with gradients."""
     job = solver.job
-    decay = None if job.decay is None else job.decay.c
+    decay = None if job.running_decay is None else job.running_decay.c
     return _Solved.apply(job.q, job.k, job.v, decay, solver.state, solver.rate, solver)  # type: ignore[no-any-return]
 
 
@@ -182,12 +182,12 @@ def _strict_read(solver: Solver) -> Float[Tensor, "B K T E"]:
     if mask is None:
         mask = torch.ones(job.k.shape[0], job.k.shape[2], dtype=torch.bool, device=job.k.device)
     first_key = None if seen.first_key is None else seen.first_key + 1
-    decay = None if job.decay is None else RunningDecay(later(job.decay.c, 2))
+    decay = None if job.running_decay is None else RunningDecay(later(job.running_decay.c, 2))
     moved = replace(
         job, k=later(job.k, 2), v=later(job.v, 2), decay=decay, visibility=Visibility(later(mask, 1), first_key)
     )
     read = replace(solver, job=moved).read()
-    if job.decay is None or job.wants_row_sum or decay is None:
+    if job.running_decay is None or job.wants_row_sum or decay is None:
         return read
-    step = torch.exp(job.decay.c - decay.c)[:, :, job.past :, None]
+    step = torch.exp(job.running_decay.c - decay.c)[:, :, job.past :, None]
     return read * step.to(read.dtype)

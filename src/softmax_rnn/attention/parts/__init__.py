@@ -6,7 +6,7 @@ A part says what it is, and how it is computed; torch is imported only when it c
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
 from softmax_rnn.attention.parts.decays import Decay, FixedDecay, ForgetGate, Forgetting, MambaDecay, Schedule
-from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu
+from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery
 from softmax_rnn.attention.parts.gates import InputGate, OutputGate
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
 from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
@@ -60,6 +60,7 @@ __all__ = [
     "RowSum",
     "Schedule",
     "Score",
+    "SiluQuery",
     "Skip",
     "Structure",
     "VectorGate",

@@ -19,10 +19,13 @@ from softmax_rnn.attention.parts.decays import (
     decay_text,
     log_sigmoid,
 )
+from softmax_rnn.attention.parts.score import Exp, Polynomial
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from softmax_rnn.attention.spec import AttentionSpec
 
 
 def spread_biases(shape: tuple[int, ...]) -> Tensor:
@@ -33,7 +36,23 @@ def spread_biases(shape: tuple[int, ...]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ChannelGate(Forgetting):
+class ChannelForgetting(Forgetting):
+    """A decay per channel, however it is made."""
+
+    by_channel: ClassVar[bool] = True
+
+    def check(self, spec: AttentionSpec) -> None:
+        """What a range says of products does not hold once their channels decay; write rules and windows know none."""
+        if not isinstance(spec.score, (Exp, Polynomial)):
+            raise InputError(f"forget_gate: {self.kind} needs the score exp or a polynomial, got {spec.score.kind}")
+        for other in (spec.write_rule, spec.structure):
+            if other is not None:
+                slot = other.slot.replace("_", " ")
+                raise InputError(f"forget_gate: {self.kind} cannot stand beside the {slot} {other.kind}")
+
+
+@dataclass(frozen=True)
+class ChannelGate(ChannelForgetting):
     """log α = the tensor channel_gate, one number per channel, through a projection of the given ``rank``.
 
     With ``bonus`` a query reads the state before the decay of its step, and its own key counts with a learned weight
@@ -41,7 +60,6 @@ class ChannelGate(Forgetting):
     """
 
     kind: ClassVar[str] = "channel_gate"
-    by_channel: ClassVar[bool] = True
     decay: Decay = Decay.LOG_SIGMOID
     divisor: float = 1.0
     rank: int | None = None
@@ -87,20 +105,27 @@ class ChannelGate(Forgetting):
 
 
 @dataclass(frozen=True)
-class KeyDecay(Forgetting):
+class KeyDecay(ChannelForgetting):
     """α = b + (1 − b) σ(k), and the key that enters is 1 − α: what is new takes the place of what is forgotten.
 
     b is the lower bound of the decay. The keys that are given are the raw projection.
     """
 
     kind: ClassVar[str] = "key_decay"
-    by_channel: ClassVar[bool] = True
     lower_bound: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.lower_bound < 1:
             raise InputError(f"lower_bound: expected 0 or more and less than 1, got {self.lower_bound!r}")
+
+    def check(self, spec: AttentionSpec) -> None:
+        """The keys have as many channels as the features of the queries."""
+        super().check(spec)
+        if spec.width(64) != 64:
+            raise InputError(
+                f"forget_gate: key_decay needs a feature map that keeps the dimension, got {spec.feature_map}"
+            )
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """From the keys; those that heads share decay alike."""

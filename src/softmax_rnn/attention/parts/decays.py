@@ -18,6 +18,8 @@ from softmax_rnn.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from softmax_rnn.attention.spec import AttentionSpec
+
 NO_DECAY = 40.0
 """log σ(40) = −4e-18: no decay at all, and no slope either. 8 forgets 0.03 % per step and learns."""
 
@@ -43,6 +45,9 @@ class Forgetting(Part):
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """log α of each step (B, H, T), or (B, H, T, F) per channel; k (B, K, T, D) are the keys as they were given."""
         raise NotImplementedError(f"{type(self).__name__} has no method log_decay")
+
+    def check(self, spec: AttentionSpec) -> None:
+        """Refuse what it cannot stand beside."""
 
     def keys(self, features: Tensor, k: Tensor) -> Tensor:
         """The keys as they enter the sum, from their features and from the keys as they were given."""

@@ -98,3 +98,18 @@ class Cosine(FeatureMap):
     def text(self, x: str) -> str:
         """The vector over its length."""
         return f"{x}/|{x}|"
+
+
+@dataclass(frozen=True)
+class SiluQuery(FeatureMap):
+    """φ(q) = q σ(q), and keys stay as they are: HGRN2, whose keys are made of its gates."""
+
+    kind: ClassVar[str] = "silu_query"
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """SiLU on the query's side."""
+        return x * x.sigmoid() if side.is_query else x
+
+    def text(self, x: str) -> str:
+        """Only q."""
+        return f"SiLU({x})" if x == "q" else x

@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from softmax_rnn.attention.parts import (
+    ChannelGate,
+    Decay,
     FixedDecay,
     ForgetGate,
     Forgetting,
+    KeyDecay,
+    LayerNorm,
     MambaDecay,
     RMSNorm,
     Schedule,
+    SiluQuery,
     VectorGate,
     power_score,
+    taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.variant_table import Variant
@@ -64,5 +70,35 @@ ROWS = {
         "decay and input gate from one step of time Δ; its norm is per head here",
         block=CONV,
         source="Mamba-2 (2024), arXiv 2405.21060",
+    ),
+    "gla": Variant(
+        forgetting(ChannelGate(divisor=16.0, rank=16)),
+        DECAYS,
+        "a gate per channel of the key, σ(r)^(1/16), through a projection of rank 16",
+        block={"use_rope": False},
+        source="Gated Linear Attention (2023), arXiv 2312.06635",
+    ),
+    "hgrn2": Variant(
+        replace(forgetting(KeyDecay()), feature_map=SiluQuery(), output_gate=None),
+        DECAYS,
+        "keys are 1 − α, so k_proj makes the gates; its lower bound is an option, its norm is per head here",
+        block={"use_rope": False},
+        source="HGRN2 (2024), arXiv 2404.07904",
+    ),
+    "rwkv6": Variant(
+        replace(
+            forgetting(ChannelGate(Decay.NEGATIVE_EXP, rank=64, bonus=True), scale=1.0),
+            output_norm=LayerNorm(eps=1e-5),
+        ),
+        DECAYS,
+        "a decay per channel, and a bonus on the own token; without the token shift of its block",
+        block={"use_rope": False},
+        source="RWKV-6 (2024), arXiv 2404.05892",
+    ),
+    "gla_taylor_2": Variant(
+        AttentionSpec(score=taylor_score(2), forget_gate=ChannelGate(divisor=16.0, rank=16)),
+        DECAYS,
+        "Taylor order 2 whose monomials decay with the product of their channels' gates; the constant never decays",
+        block={"use_rope": False},
     ),
 }
