@@ -194,7 +194,8 @@ def f(formula: Callable[[Row], Tensor], structure: Structure = list) -> Callable
 def normalised(weight: Weight, structure: Structure = list) -> Callable[..., Tensor]:
     def formula(r: Row) -> Tensor:
         w = weight if r.x.forget_gate is None else lambda r, j: weight(r, j) * decay(r, j)
-        return sum_v(r, w) / sum_w(r, w)
+        weights = {j: w(r, j) for j in r.keys}
+        return sum(weights[j] * r.v(j) for j in r.keys) / sum(weights.values())
 
     return f(formula, structure)
 
@@ -394,12 +395,13 @@ def gla(r: Row, j: int) -> Tensor:
 
 
 def gla_taylor_2(r: Row, j: int) -> Tensor:
-    return 1 + gla(r, j) + gla(r, j) ** 2 / 2
+    x = gla(r, j)
+    return 1 + x + x**2 / 2
 
 
 ORACLE |= {
     "gla": gated_rms(gla),
     "hgrn2": f(lambda r: rms5(r, sum_v(r, hgrn2))),
     "rwkv6": f(lambda r: channel_out_gate(r) * ln(r, sum_v(r, rwkv6))),
-    "gla_taylor_2": f(lambda r: sum_v(r, gla_taylor_2) / sum_w(r, gla_taylor_2)),
+    "gla_taylor_2": normalised(gla_taylor_2),
 }

@@ -104,6 +104,7 @@ class LayerNorm(OutputNorm):
         weight, bias = tensors.get("norm_weight"), tensors.get("norm_bias")
         if output.is_moderate():
             row = output.value()
+            weight, bias = (None if x is None else x.to(row.dtype) for x in (weight, bias))  # sums may be wider
             return torch.nn.functional.layer_norm(row, row.shape[-1:], weight, bias, self.eps)
         y = output.centred().over_root_mean_square(self.eps)
         return y if weight is None or bias is None else torch.addcmul(bias, y, weight)
