@@ -147,6 +147,10 @@ def window(width: int, sinks: int = 0) -> Structure:  # the last width of them, 
     return lambda keys: [j for n, j in enumerate(keys) if n < sinks or n >= len(keys) - width]
 
 
+def near_far(far: Weight, width: int, sinks: int = 0) -> Weight:  # exp on window and sinks, another weight on the rest
+    return lambda r, j: exp(r, j) if j in window(width, sinks)(r.all_keys) else far(r, j)
+
+
 # ---- Skips
 def by_head(r: Row, y: Tensor) -> Tensor:  # a tensor of key heads (Hkv, …), repeated for the query heads
     group = len(r.q) // len(y)
@@ -252,6 +256,7 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "window_64": normalised(exp, window(64)),
     "streaming_llm": normalised(exp, window(1020, 4)),
     "streaming_llm_64": normalised(exp, window(64, 4)),
+    "near_far_64": normalised(near_far(taylor_weight(2, identity), 64, 4)),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import oracle
-from attention.cases import MASKS, allowed_forms, attention, end_mask, fresh_state, in_pieces, inputs, step_by_step
+from attention.cases import MASKS, T, allowed_forms, attention, end_mask, fresh_state, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run
 from oracle import decay, exp, exp5, f, l2, ln, normalised, sum_gv, sum_v, taylor_weight, window
 from softmax_rnn.attention.attend import attend, extend
@@ -56,7 +56,7 @@ CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allo
 @cache
 def truth(name: str, mask: str):
     spec, literal = SPECS[name]
-    return run(literal, inputs(spec), **MASKS[mask](19))
+    return run(literal, inputs(spec), **MASKS[mask](T))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_window_equals_the_literal_truth(name, mask, form):
     spec = SPECS[name][0]
     for dtype in DTYPES:
-        got = run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](19))
+        got = run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](T))
         assert_same(got, truth(name, mask), dtype)
 
 
@@ -80,8 +80,8 @@ def test_window_equals_the_literal_truth(name, mask, form):
 @pytest.mark.parametrize("mask", ["plain", "padded"])
 def test_pieces_and_steps_equal_the_whole(name, mask):
     spec = SPECS[name][0]
-    for function in (in_pieces(spec, [1, 9, 16]), step_by_step(spec), step_by_step(spec, prefill=11)):
-        assert_same(run(function, inputs(spec), **MASKS[mask](19)), truth(name, mask), torch.float64)
+    for function in (in_pieces(spec, [1, 7, 11]), step_by_step(spec), step_by_step(spec, prefill=9)):
+        assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
 
 
 def test_padding_at_the_ends_in_the_platforms_kernel():
@@ -95,7 +95,7 @@ def test_padding_at_the_ends_in_the_platforms_kernel():
 def test_a_window_that_hides_nothing_changes_no_bit(form):
     plain = VARIANTS["softmax"]
     tensors = inputs(plain, torch.float32)
-    for structure in (Window(19), Window(1000, 4), Window(15, 4)):
+    for structure in (Window(T), Window(1000, 4), Window(15, 4)):
         wide = attend(replace(plain, structure=structure), **tensors, form=form)
         assert torch.equal(wide, attend(plain, **tensors, form=form))
 

@@ -78,3 +78,26 @@ def test_state_stays_small_is_saved_and_cropped(tmp_path) -> None:
     torch.testing.assert_close(again, whole[:, 49:], atol=1e-10, rtol=0)
     with pytest.raises(InputError, match="keys that left the window are gone, 30 positions"):
         loaded.crop(-30)
+
+
+@torch.no_grad()
+def test_near_and_far_is_padded_saved_and_not_cropped(tmp_path) -> None:
+    model = convert(build("llama"), "near_far_2")
+    ids, options = batch()
+    real = options["attention_mask"].bool()
+    whole = model(input_ids=ids, **options, use_cache=False).logits
+    cache = SpecCache(specs_of(model))
+    first = {"attention_mask": options["attention_mask"][:, :8], "position_ids": options["position_ids"][:, :8]}
+    head = model(input_ids=ids[:, :8], past_key_values=cache, **first).logits
+    torch.testing.assert_close(head[real[:, :8]], whole[:, :8][real[:, :8]], atol=1e-10, rtol=0)
+    cache.save(tmp_path / "state.safetensors")
+    loaded = SpecCache.load(tmp_path / "state.safetensors", specs_of(model))
+    loaded.select(torch.tensor([2, 0, 1]))
+    last = {
+        "attention_mask": options["attention_mask"][[2, 0, 1]],
+        "position_ids": options["position_ids"][[2, 0, 1], 8:],
+    }
+    tail = model(input_ids=ids[[2, 0, 1], 8:], past_key_values=loaded, **last).logits
+    torch.testing.assert_close(tail, whole[[2, 0, 1], 8:], atol=1e-10, rtol=0)
+    with pytest.raises(InputError, match="keys that left the window are gone"):
+        loaded.crop(-1)

@@ -13,6 +13,7 @@ from math import comb, prod
 
 from softmax_rnn.attention.parts import (
     LayerNorm,
+    NearFar,
     Part,
     Polynomial,
     RMSNorm,
@@ -73,7 +74,7 @@ def _gates_rows_before_norm(spec: AttentionSpec) -> bool:
 def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
     """c·(scale·x)^n has the constant factor c·scale^n, which a ratio or a scale-invariant norm removes."""
     score = spec.polynomial
-    if score is None or len(score.orders) > 1 or spec.write_rule is not None:
+    if score is None or len(score.orders) > 1 or spec.write_rule is not None or isinstance(spec.structure, NearFar):
         return spec
     constant = score.coefficients[-1]
     ratio = isinstance(spec.normaliser, RowSum) and spec.normaliser.is_ratio
@@ -180,4 +181,7 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     features = spec.width(key_dim)
     sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
     carried = (axes_shape(one.running_axes, sizes) for one in spec.parts if one.running_start() is not None)
-    return n_features(score, features) * (value_dim + spec.wants_row_sum) + sum(map(prod, carried))
+    near = 0
+    if spec.structure is not None:
+        near = spec.structure.near * (key_dim + (features if spec.feature_map else 0) + value_dim)
+    return n_features(score, features) * (value_dim + spec.wants_row_sum) + near + sum(map(prod, carried))

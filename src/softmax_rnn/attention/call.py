@@ -19,7 +19,7 @@ from softmax_rnn.attention.arguments import (
 )
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import GrowingState, State, init_state
+from softmax_rnn.attention.state import State, init_state
 from softmax_rnn.errors import InputError
 
 
@@ -115,7 +115,7 @@ def check_state(call: Call, state: State) -> None:
         raise InputError(f"state: this spec has a {kind.__name__}, got a {came}; make it with init_state")
     for name, size in expected.items():
         came = state.tensors.get(name)
-        if came is None or _without_time(tuple(came.shape), kind) != _without_time(size, kind):
+        if came is None or _without_time(name, tuple(came.shape)) != _without_time(name, size):
             found = None if came is None else tuple(came.shape)
             raise InputError(f"state: its {name} has shape {found}, the call needs {size}")
         if came.device != call.q.device:
@@ -136,6 +136,6 @@ def _expected_state(spec: AttentionSpec, shape: Shape) -> tuple[type[State], dic
     return type(fresh), {name: tuple(x.shape) for name, x in fresh.tensors.items()}
 
 
-def _without_time(size: tuple[int, ...], kind: type[State]) -> tuple[int, ...]:
+def _without_time(name: str, size: tuple[int, ...]) -> tuple[int, ...]:
     """The shape, without the axis along which a growing state grows."""
-    return size[:2] + size[3:] if kind is GrowingState else size
+    return size[:2] + size[3:] if name in ("keys", "values", "decay") else size

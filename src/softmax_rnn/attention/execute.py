@@ -17,10 +17,11 @@ from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
-from softmax_rnn.attention.parts import Forgetting
+from softmax_rnn.attention.near_far import near_and_far
+from softmax_rnn.attention.parts import Forgetting, NearFar
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
-from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.state import FixedState, GrowingState, NearFarState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, visibility
 from softmax_rnn.attention.write import written
 
@@ -84,20 +85,30 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         form = FORMS[plan.form]
         if call.spec.write_rule is not None:
             job = written(call.spec, job, call.tensors, now.new.key_mask, past, form, has_fixed_state)
-        fitted = call.spec.score.fit(job, before, has_fixed_state)
-        sums, matrix = form.run(fitted, None if past is None else past.matrix, keep_state)
+        structure = call.spec.structure
+        if isinstance(structure, NearFar):
+            near_q = job.q if call.spec.feature_map is None else _near_queries(call, job)
+            seen = state if isinstance(state, NearFarState) else None
+            sums, matrix, summary = near_and_far(
+                job, near_q, structure, seen, form, has_fixed_state=has_fixed_state, keep_state=keep_state
+            )
+        else:
+            fitted = call.spec.score.fit(job, before, has_fixed_state)
+            sums, matrix = form.run(fitted, None if past is None else past.matrix, keep_state)
+            summary = fitted.summary
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None
         lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
-        if matrix is not None:
-            summary = fitted.summary
+        if matrix is not None and structure is None:
             after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
             decay = None if job.decay is None else job.decay.memory
-            after = GrowingState(lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
-            if call.spec.structure is not None:
-                after = after.trimmed(call.spec.structure)
+            kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
+            sums_kept = (matrix, summary.key_norm, summary.extent)
+            after = GrowingState(*kept) if matrix is None else NearFarState(*kept, *sums_kept)
+            if structure is not None:
+                after = after.trimmed(structure)
     return output.to(call.dtype), after
 
 
@@ -159,11 +170,23 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
         key_dim=shape.key_dim,
         value_dim=shape.value_dim,
         needs_grad=call.needs_grad,
-        has_fixed_past=isinstance(state, FixedState) and bool((state.lengths > 0).any()),
+        has_fixed_past=_has_fixed_past(call, state),
         holes=not plain and pieces is None,
         pairs=None if pieces is None else sum(piece.pairs for piece in pieces),
     )
     return choose(call.spec, situation, form)
+
+
+def _has_fixed_past(call: Call, state: State | None) -> bool:
+    """Whether keys have been summed up."""
+    if isinstance(state, NearFarState) and call.spec.structure is not None:
+        return bool((state.lengths > call.spec.structure.near).any())
+    return isinstance(state, FixedState) and bool((state.lengths > 0).any())
+
+
+def _near_queries(call: Call, job: Contraction) -> Tensor:
+    """The queries that exp reads where a feature map changes those of the score."""
+    return call.q.unflatten(1, (job.q.shape[1], -1)) * call.shape.key_dim**-0.5
 
 
 def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contraction, tuple[Any, Any]]:
@@ -171,6 +194,8 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     spec, shape = call.spec, call.shape
     q, k = prologue.features(spec, call.q, call.k, call.tensors, now.lengths)
     v = prologue.values(spec, call.v, call.tensors, now.lengths, shape.heads)
+    if isinstance(spec.structure, NearFar) and spec.feature_map is not None:
+        k = torch.cat([call.k, k], dim=-1)
     decay = None
     if spec.forget_gate is not None:
         decay = _decay(spec.forget_gate, spec.forget_gate.log_decay(call.tensors, call.k, shape.heads), now.new)

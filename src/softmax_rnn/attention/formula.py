@@ -17,7 +17,7 @@ def formula(spec: AttentionSpec) -> str:
         weight += " · decay"
     value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
     output = f"Σ w {value}" if spec.write_rule is None else "Σ w v′"
-    where = "" if spec.structure is None else f",  over {spec.structure.text()} keys"
+    where = "" if spec.structure is None else f",  over {spec.structure.text()}"
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     out_gate = spec.output_gate

@@ -16,9 +16,10 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
-from softmax_rnn.attention.parts import Part, Polynomial, Structure
+from softmax_rnn.attention.parts import NearFar, Part, Polynomial, Structure
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
+from softmax_rnn.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class State:
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> State:
         """The inverse of `tensors`."""
-        kind = FixedState if "matrix" in tensors else GrowingState
+        kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
         values: dict[str, Any] = {one.name: tensors.get(one.name) for one in fields(kind)}
         values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
         return kind(**values)
@@ -168,6 +169,16 @@ class GrowingState(State):
 
 
 @dataclass(frozen=True)
+class NearFarState(GrowingState):
+    """Keys and values of window and sinks, and the sums over those that left; it grows until the window is full."""
+
+    matrix: Float[Tensor, "B K F U"] | None = None
+    key_norm: Float[Tensor, "B K"] | None = None
+    """The largest |k| of the sums, for scores that read it."""
+    extent: Float[Tensor, "B K S"] | None = None
+
+
+@dataclass(frozen=True)
 class FixedState(State):
     """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, and what the score needs to know of the keys."""
 
@@ -232,7 +243,16 @@ def init_state(
         if extent is not None:
             extent = extent.to(lengths.device).expand(batch, shared, -1)
         key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
-        return FixedState(lengths, running, matrix, key_norm, extent)
+        if spec.structure is None:
+            return FixedState(lengths, running, matrix, key_norm, extent)
+        width = features if spec.feature_map is None else key_dim + features
+        keys, values = zeros(batch, shared, 0, width), zeros(batch, shared, 0, value_dim)
+        decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
+        return NearFarState(
+            lengths, running, keys, values, decay, None, matrix=matrix, key_norm=key_norm, extent=extent
+        )
+    if isinstance(spec.structure, NearFar):
+        raise InputError("structure: the far keys of near_far need a state of fixed size; lower the degree")
     decay = None
     if spec.forget_gate is not None:
         by_channel = spec.forget_gate.by_channel

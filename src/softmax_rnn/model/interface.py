@@ -31,7 +31,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
-from softmax_rnn.attention.parts import Window
+from softmax_rnn.attention.parts import NearFar, Window
 from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
@@ -153,6 +153,8 @@ def attend_at_end(
     positions = torch.ones(k.shape[0], past, device=k.device) if before is None else before.to(keys.dtype)
     keys = features(spec, keys, keys, {}, positions.cumsum(-1))[1]
     state = GrowingState(lengths, {}, keys, v[:, :, :past].to(keys.dtype), None, before)
+    if isinstance(spec.structure, NearFar):
+        raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
     if isinstance(spec.score, ExpOnRange):
         if fixed_state_score(spec, q.shape[-1]) is not None:
             raise InputError("score: this polynomial on a range has a state of fixed size; decode after convert()")

@@ -57,7 +57,9 @@ class Chunked(Form):
         if by_channel:
             calls, state = 2 * calls, state + s.key_dim * 2 * EXP
         wide = 2.5 if spec.score.needs_wide_state or by_channel else 1
-        return (calls + start + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
+        near = 0.0 if spec.structure is None else spec.structure.near + 256  # blocks of the window beside the state
+        window = s.batch * s.heads * s.queries * near * ((s.key_dim + s.value_dim) * PRODUCT + EXP)
+        return (calls + start + window + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
     def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
         """Chunk by chunk; the state after the last one comes with it."""

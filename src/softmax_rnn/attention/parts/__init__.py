@@ -20,7 +20,7 @@ from softmax_rnn.attention.parts.score import (
     taylor_score,
 )
 from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
-from softmax_rnn.attention.parts.structure import Structure, Window
+from softmax_rnn.attention.parts.structure import NearFar, Structure, Window
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 from softmax_rnn.attention.parts.write_rules import DeltaRule, NormalisedDelta, Read, WriteRule
 
@@ -47,6 +47,7 @@ __all__ = [
     "LearnedLength",
     "Length",
     "MambaDecay",
+    "NearFar",
     "NormalisedDelta",
     "Normaliser",
     "OutputGate",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.attention.parts.score import Polynomial
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Structure(Part):
     def text(self) -> str:
         """What stands under the Σ of a formula."""
         sinks = f" and the first {self.sinks}" if self.sinks else ""
-        return f"the last {self.width}{sinks}"
+        return f"the last {self.width}{sinks} keys"
 
 
 @dataclass(frozen=True)
@@ -79,3 +80,28 @@ class Window(Structure):
     def seen(self, lengths: Tensor) -> Tensor:
         """At most window and sinks."""
         return lengths.clamp(max=self.near)
+
+
+@dataclass(frozen=True)
+class NearFar(Structure):
+    """exp on window and sinks, the spec's polynomial on the rest, one denominator.
+
+    With a feature map, exp still reads q·k/√d. Equal to softmax as the width or the order grows.
+    """
+
+    kind: ClassVar[str] = "near_far"
+
+    @property
+    def spare(self) -> int:
+        """None: a key that leaves the window is summed up."""
+        return 0
+
+    def check(self, spec: AttentionSpec) -> None:
+        """The rest needs a state of fixed size."""
+        super().check(spec)
+        if not isinstance(spec.score, Polynomial) or spec.polynomial is None:
+            raise InputError(f"structure: near_far needs a polynomial score without a clamp, got {spec.score.kind}")
+
+    def text(self) -> str:
+        """Where exp stands."""
+        return f"all keys, exp(q·k/√d) in place of w for {super().text()}"

@@ -1,10 +1,10 @@
-"""Attentions with a structure over time: windows and sinks."""
+"""Attentions with a structure over time: windows and sinks, exact near and compressed far."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from softmax_rnn.attention.parts import Window
+from softmax_rnn.attention.parts import NearFar, Window, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.variant_table import STRUCTURE, Family, Variant
 
@@ -29,6 +29,13 @@ def families() -> Iterator[Family]:
         (64,),
         group=STRUCTURE,
         source=_STREAMING,
+    )
+    yield Family(
+        "near_far_{n}",
+        lambda n: AttentionSpec(score=taylor_score(2), structure=NearFar(n, SINKS)),
+        "exp on the last n keys and the first 4, Taylor order 2 on the rest, one denominator",
+        (64,),
+        group=STRUCTURE,
     )
 
 

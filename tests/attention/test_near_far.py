@@ -1,0 +1,153 @@
+"""exp near and a polynomial far: every form, pieces and steps against the literal loop, and the limit of softmax."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+import oracle
+from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
+from attention.compare import DTYPES, assert_close, assert_same, run
+from oracle import decay, dot, elu1, f, identity, l2, near_far, normalised, sum_gv, sum_v, sum_w, taylor_weight
+from softmax_rnn.attention.algebra import same_function, state_numbers
+from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.forms import blockwise, chunked
+from softmax_rnn.attention.parts import (
+    EluPlusOne,
+    Exp,
+    ForgetGate,
+    InputGate,
+    L2Norm,
+    NearFar,
+    OutputGate,
+    Polynomial,
+    power_score,
+    taylor_score,
+)
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
+
+NEAR = NearFar(5, 2)
+TAYLOR = taylor_weight(2, identity)
+
+
+def far(weight: oracle.Weight) -> oracle.Weight:
+    return near_far(weight, 5, 2)
+
+
+def gated(r: oracle.Row):
+    def weight(r, j):
+        return far(TAYLOR)(r, j) * decay(r, j)
+
+    return r.out_gate * sum_gv(r, weight) / sum_w(r, weight)
+
+
+SPECS = {
+    "taylor": (AttentionSpec(score=taylor_score(2), structure=NEAR), normalised(far(TAYLOR))),
+    "no_sinks": (
+        AttentionSpec(score=taylor_score(1), structure=NearFar(3)),
+        normalised(near_far(taylor_weight(1, identity), 3)),
+    ),
+    "gates": (
+        AttentionSpec(
+            score=taylor_score(2),
+            structure=NEAR,
+            forget_gate=ForgetGate(),
+            input_gate=InputGate(),
+            output_gate=OutputGate(),
+        ),
+        f(gated),
+    ),
+    "map": (
+        AttentionSpec(feature_map=EluPlusOne(), score=power_score(1, scale=1.0), structure=NEAR),
+        normalised(far(dot(elu1))),
+    ),
+    "l2": (
+        AttentionSpec(score=taylor_score(2), normaliser=None, output_norm=L2Norm(), structure=NEAR),
+        f(lambda r: l2(sum_v(r, far(TAYLOR)))),
+    ),
+}
+CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allowed_forms(SPECS[name][0], mask)]
+
+
+@cache
+def truth(name: str, mask: str):
+    spec, literal = SPECS[name]
+    return run(literal, inputs(spec), **MASKS[mask](T))
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blockwise, "BLOCK", {"cpu": 4})
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 4)
+
+
+def test_all_forms_but_fused_serve():
+    assert {form for _, _, form in CASES} == {"parallel", "blockwise", "chunked", "recurrent"}
+
+
+@pytest.mark.usefixtures("tiny_blocks")
+@pytest.mark.parametrize(("name", "mask", "form"), CASES)
+def test_near_far_equals_the_literal_truth(name, mask, form):
+    spec = SPECS[name][0]
+    for dtype in DTYPES:
+        got = run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](T))
+        assert_same(got, truth(name, mask), dtype)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("mask", ["plain", "padded"])
+def test_pieces_and_steps_equal_the_whole(name, mask):
+    spec = SPECS[name][0]
+    for function in (in_pieces(spec, [1, 7, 11]), step_by_step(spec), step_by_step(spec, prefill=9)):
+        assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
+
+
+@pytest.mark.parametrize("form", ["parallel", "blockwise", "recurrent"])
+def test_a_wide_window_is_softmax_bit_for_bit(form):
+    tensors = inputs(AttentionSpec(), torch.float32)
+    spec = AttentionSpec(score=taylor_score(2), structure=NearFar(15, 4))
+    assert torch.equal(attend(spec, **tensors, form=form), attend(AttentionSpec(), **tensors, form=form))
+
+
+def test_a_high_order_is_softmax():
+    tensors = inputs(AttentionSpec())
+    spec = AttentionSpec(score=taylor_score(40), structure=NearFar(3))
+    assert_close(attend(spec, **tensors, form="blockwise"), attend(AttentionSpec(), **tensors))
+
+
+@torch.no_grad()
+def test_the_state_has_a_fixed_size_and_long_inputs_go_in_spans():
+    spec = AttentionSpec(score=taylor_score(1), structure=NearFar(6, 2))
+    tensors = inputs(spec, time=2100, batch=1)
+    whole = attend(spec, **tensors, form="chunked")
+    assert_close(whole, attend(spec, **tensors, form="blockwise"))
+    state, sizes = fresh_state(spec, tensors), []
+    for t in range(40):
+        here = {name: x[:, :, t : t + 1] for name, x in tensors.items()}
+        output, state = extend(spec, **here, state=state)
+        assert_close(output, whole[:, :, t : t + 1])
+        sizes.append(state.bytes)
+    assert len(set(sizes[8:])) == 1
+    assert state_numbers(spec, 8, 5) == 9 * 6 + 8 * (8 + 5)
+
+
+def test_what_cannot_be_near_and_far_is_refused():
+    with pytest.raises(InputError, match="near_far needs a polynomial score without a clamp, got exp"):
+        AttentionSpec(score=Exp(), structure=NEAR)
+    with pytest.raises(InputError, match="without a clamp"):
+        AttentionSpec(score=Polynomial(coefficients=(1.0, 1.0), clamp=5.0), structure=NEAR)
+    spec = AttentionSpec(score=taylor_score(40), structure=NEAR)
+    with pytest.raises(InputError, match="need a state of fixed size"):
+        fresh_state(spec, inputs(spec))
+
+
+def test_a_constant_of_the_far_weights_does_not_cancel():
+    one, two = (AttentionSpec(score=Polynomial(coefficients=(0.0, 0.0, c)), structure=NEAR) for c in (1.0, 2.0))
+    assert not same_function(one, two)
+    assert VARIANTS["near_far_64"].structure == NearFar(64, 4)
