@@ -1,4 +1,4 @@
-"""What the studies found, as a page: every results file of a study in benchmarks/, with its figures.
+"""What the studies say, as a page: every results file of a study in benchmarks/, with its figures.
 
 >>> "| Claim | Verdict | Evidence |" in results_text()
 True
@@ -6,7 +6,6 @@ True
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,29 @@ from typing import Any
 from repository_links import ROOT
 from variant_page import breakable
 
+from softmax_rnn.report.claims_page import counts_text
+from softmax_rnn.study.result_file import is_results, read_results
+from softmax_rnn.study.scoreboard import scoreboard
+
 MEASURED = ROOT / "benchmarks"
 
 
 def results_text() -> str:
-    """A section a study, the small one first."""
-    found = [(path, json.loads(path.read_text(encoding="utf-8"))) for path in sorted(MEASURED.glob("*.json"))]
-    studies = [(path, results) for path, results in found if "study" in results]
-    studies.sort(key=lambda one: (one[1]["study"]["name"] != "quick", one[1]["study"]["name"]))
-    return "\n".join(line for path, results in studies for line in _study(path, results))
+    """Every claim in the order of the paper with its verdict at each scale, then a section per study."""
+    board = scoreboard(MEASURED)
+    lines = ["## Every claim, at each scale", "", f"{counts_text(board['studies'])}.", ""]
+    for study in board["studies"]:
+        lines += [f"### {study['title']} {{#claims-{study['name'].replace('.', '-')}}}", "", *_claims(study), ""]
+    saved = [(path, read_results(path)) for path in sorted(MEASURED.glob("*.json")) if is_results(path)]
+    saved.sort(key=lambda one: (one[1]["study"]["name"] != "quick", one[1]["study"]["name"]))
+    return "\n".join([*lines, *(line for path, results in saved for line in _study(path, results))])
+
+
+def _claims(study: dict[str, Any]) -> Iterator[str]:
+    yield from ("| Claim | Scale | Verdict | Numbers | What would decide it |", "|---|---|---|---|---|")
+    for one in study["claims"]:
+        margin = f" ({one['margin']})" if one["margin"] else ""
+        yield f"| {one['claim']} | {one['scale']} | **{one['state']}**{margin} | {one['evidence']} | {one['needed']} |"
 
 
 def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:

@@ -133,6 +133,18 @@ TERMS = {
     ],
     "dominant": [{"layer": layer, "order": 1 + layer} for layer in range(4)],
 }
+SPREAD = {"half": 0.1, "low": -0.05, "high": 0.15, "n": 8}
+EFFECTS = [
+    {"grid": "factorial", "effect": name, "kind": "main effect", "mean": 0.05, **SPREAD}
+    for name in ("norm l2", "clamp")
+]
+TRENDS = [
+    {
+        "grid": "width", "along": "model.hidden_size", "what": "softmax_l2", "than": "softmax", "paper": 3072,
+        "points": [{"size": size, "mean": 0.05, **SPREAD} for size in (64.0, 128.0)],
+        "slope": {"mean": -0.01, **SPREAD}, "prediction": {"mean": 0.02, **SPREAD},
+    }
+]  # fmt: skip
 
 
 def everything(levels=None):
@@ -142,4 +154,4 @@ def everything(levels=None):
     for seed, (state, error) in enumerate(states, start=7):
         varied = {"variant": next(iter(levels or LEVELS)), "seed": seed, "data": "kjv"}
         runs.append(entry("language", varied, 2.2, 0.3, state=state, error=error, data="kjv"))
-    return results(runs, claims=CLAIMS, published=PUBLISHED, terms=TERMS)
+    return results(runs, claims=CLAIMS, published=PUBLISHED, terms=TERMS, effects=EFFECTS, trends=TRENDS)

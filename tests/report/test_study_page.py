@@ -17,8 +17,8 @@ from softmax_rnn.report.tables import shown_rows
 from .pages import HOSTILE
 from .study_results import L2_NORM, LEVELS, SHORT, entry, everything, language, recall, results
 
-EVERY_SECTION = ["verdicts", "losses", "recall", "orders", "curves", "positions", "terms", "costs", "published"]
-EVERY_SECTION += ["variants", "runs", "repeat"]
+EVERY_SECTION = ["verdicts", "losses", "effects", "trends", "recall", "orders", "curves", "positions", "terms", "costs"]
+EVERY_SECTION += ["published", "variants", "runs", "repeat"]
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +234,13 @@ def test_terms_say_the_largest_order(whole):
     # (1.5 + l)^n / n! is largest at n = floor(1.5 + l).
     assert table(whole, "terms-dominant").rows == [[0, 1], [1, 2], [2, 3], [3, 4]]
     assert len(table(whole, "terms-map-data").rows) == 4 * 13
+
+
+def test_a_trend_says_that_it_is_an_extrapolation(whole):
+    (row,) = cells(table(whole, "trends-table"))
+    assert row["extrapolated gap there"] == "+0.020 ± 0.100" and row["size in the paper"] == "3,072"
+    assert "extrapolation" in blocks(whole, "trends", Prose)[0].text
+    assert [row[0] for row in table(whole, "effects-chart-data").rows] == ["norm l2", "clamp"]
 
 
 def test_the_commands_to_repeat_it():

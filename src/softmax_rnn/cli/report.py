@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,19 +28,25 @@ def report(
 ) -> None:
     """Make the report from run folders, finished or not: report.html, results.json, tables, figures.
 
-    Verdicts are decided anew by the rules of the study's file.
+    Verdicts are decided anew by the rules of the study's file. A folder of saved results gives one page with every
+    claim, its verdict at each scale and what would decide the rest.
 
     Examples:
       softmax-rnn report runs/quick
       softmax-rnn report runs/softmax runs/elu --output runs/both
       softmax-rnn report runs/quick --save benchmarks/quick.json
+      softmax-rnn report benchmarks
     """
     from softmax_rnn.files import folder_with, write_json
     from softmax_rnn.report.study_page import study_page, write_files, write_report
     from softmax_rnn.study.folders import RESULTS, results_of
     from softmax_rnn.study.result_file import save_results
+    from softmax_rnn.study.scoreboard import is_scoreboard, scoreboard
     from softmax_rnn.validation import check_output
 
+    if len(folders) == 1 and is_scoreboard(folders[0]):
+        _claims(scoreboard(folders[0]), output or Path("runs/claims"), as_json)
+        return
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()
     target = output or (folders[0] if study else Path("runs/report"))
     ours = folder_with(RESULTS, "study", "machine", writes=("report.html", "figures", "tables"))
@@ -58,6 +64,23 @@ def report(
     else:
         print(f"report: {path}", flush=True)
     write_files(page, target, figures=figures)
+
+
+def _claims(board: dict[str, Any], target: Path, as_json: bool) -> None:
+    from softmax_rnn.files import folder_with, write_json
+    from softmax_rnn.report.claims_page import claims_page
+    from softmax_rnn.report.study_page import write_files, write_report
+    from softmax_rnn.validation import check_output
+
+    check_output(target, folder=True, ours=folder_with("claims.json", "studies", writes=("report.html", "tables")))
+    page = claims_page(board)
+    write_json(target / "claims.json", board)
+    path = write_report(page, target)
+    write_files(page, target, figures=False)
+    if as_json:
+        print_json(board)
+    else:
+        print(f"{page.subtitle}\nreport: {path}", flush=True)
 
 
 def check_save(path: Path) -> None:

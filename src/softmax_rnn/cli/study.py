@@ -29,7 +29,7 @@ def study(
     new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
     scale: Annotated[
-        str, typer.Option(help="cpu, or paper: the paper's models and data; a study file may also have overnight.")
+        str, typer.Option(help="cpu; overnight: more seeds and steps on two cores; paper: the paper's models and data.")
     ] = "cpu",
     jobs: Annotated[
         int | None,
@@ -37,6 +37,10 @@ def study(
     ] = None,
     runner: Annotated[str, typer.Option(help="local, or ray: a Ray cluster (the extra ray).")] = "local",
     max_runs: Annotated[int, typer.Option(help="Refuse a study of more runs than this.", min=1)] = 2000,
+    check: Annotated[
+        Path | None, typer.Option(help="Train a sample of a saved result's runs again and say what moved.")
+    ] = None,
+    runs: Annotated[int, typer.Option(help="With --check: how many runs, evenly spaced in the file.", min=1)] = 3,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -45,6 +49,7 @@ def study(
     Examples:
       softmax-rnn study quick --dry-run
       softmax-rnn study sec4.1-denominator --jobs 2 --output runs/denominator
+      softmax-rnn study quick --check benchmarks/2026-11-16-quick.json --runs 3
       softmax-rnn study new my-study.yaml
     """
     if name == "new":
@@ -60,8 +65,11 @@ def study(
 
     short, loaded = load_study(name)
     check_count(loaded, scale, max_runs)  # before anything heavy is imported
-    folder = output or Path("runs") / short
+    folder = output or Path("runs") / (short if check is None else f"{short}-check")
     check_output(folder, folder=True)
+    if check is not None:
+        _check(short, check, runs, folder, as_json)
+        return
     from softmax_rnn.report.terminal import print_study
     from softmax_rnn.study.checks import check_data
     from softmax_rnn.study.execution import StudyRun
@@ -77,6 +85,25 @@ def study(
     if dry_run:
         return
     _carry_out(whole, _runner(runner, jobs), as_json)
+
+
+def _check(name: str, saved: Path, count: int, folder: Path, as_json: bool) -> None:
+    from softmax_rnn.console import plural, say
+    from softmax_rnn.report.terminal import print_check
+    from softmax_rnn.study.recheck import recheck
+    from softmax_rnn.study.result_file import read_results
+
+    results = read_results(saved)
+    if results["study"].get("name") != name:
+        raise InputError(f"check: {saved} is the result of {results['study'].get('name')}, not of {name}")
+    result = recheck(results, count, folder, say)
+    if as_json:
+        print_json(result)
+    else:
+        print_check(result)
+    if result["moved"]:
+        typer.echo(f"check: {plural(len(result['moved']), 'number')} moved", err=True)
+        raise typer.Exit(1)
 
 
 def _carry_out(whole: StudyRun, runner: Runner, as_json: bool) -> None:

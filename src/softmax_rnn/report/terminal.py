@@ -198,6 +198,22 @@ def print_doctor(facts: dict[str, Any], packages: Sequence[tuple[str, str, str, 
         OUT.print(f"to install what is missing: {install}", markup=False, highlight=False, soft_wrap=True)
 
 
+def print_check(result: dict[str, Any]) -> None:
+    """What a second training of some runs gave."""
+    table = Table(title="Trained again")
+    for heading in ("run", "metric", "in the file", "now", "difference"):
+        table.add_column(heading, overflow="fold")
+    for row in result["rows"]:
+        same, known = row["is"] == row["was"], row["is"] is not None
+        change = "none" if same else f"{row['is'] - row['was']:+.2e}" if known else "not finite"
+        table.add_row(escape(row["run"]), row["metric"].replace("_", " "), repr(row["was"]), repr(row["is"]), change)
+    OUT.print(table)
+    for name, (then, now) in result["machine"].items():
+        OUT.print(f"{name}: {then} in the file, {now} here", markup=False, highlight=False)
+    if not result["moved"]:
+        OUT.print(f"All {len(result['rows'])} numbers are the same to the last digit.")
+
+
 def print_claims(claims: Sequence[dict[str, Any]]) -> None:
     """The verdicts of a study."""
     if not claims:

@@ -5,7 +5,9 @@ machine    where and when
 runs       one entry per run: name, grid, varied settings, state, settings, result, curves
 summary    for each variant in each setting: means over seeds, gaps to softmax, curves, with intervals
 variants   formula, parts, names of the same function, notes, for each variant that occurs
-claims     claim, state, evidence, margin, rule in words and as it stands in the file, what the paper says
+effects    main effects and interactions of the study's factorials
+trends     gaps against a size, their slopes, and the line at the size of the paper
+claims     claim, state, evidence, what would decide it, margin, rule in words and as in the file, what the paper says
 published  other people's numbers
 terms      Taylor terms of a trained model, where the study asks for them
 """
@@ -19,6 +21,7 @@ from typing import Any
 from softmax_rnn.attention.table.models import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.machine import describe
+from softmax_rnn.study.contrasts import METRIC, effects, trend
 from softmax_rnn.study.definition import Claim, Study
 from softmax_rnn.study.summary import summary
 from softmax_rnn.study.verdicts import Measured, decide, margin_text
@@ -37,10 +40,27 @@ def study_results(
         "scale": scale,
         "minutes": study.scale(scale).minutes,
     }
-    return collected(facts, entries) | {
+    return collected(facts, entries) | asked_of(study, scale, entries)
+
+
+def asked_of(study: Study, scale: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the file of a study asks of its runs, and the numbers of others that stand in it."""
+    trends = [trend(one, _measured(entries, one.grid, METRIC)) for one in study.trends]
+    return {
         "claims": decided(study.claims_at(scale), entries),
+        "effects": [row for one in study.factorials for row in effects(one, _measured(entries, one.grid, METRIC))],
+        "trends": [one for one in trends if one is not None],
         "published": published_numbers(study),
     }
+
+
+def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str) -> list[Measured]:
+    """The finished runs of a grid whose metric is a number."""
+    return [
+        Measured(entry["varied"], entry["result"])
+        for entry in entries
+        if entry["grid"] == grid and entry["result"] and _finite(entry["result"].get(metric))
+    ]
 
 
 def collected(study: dict[str, Any], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -63,17 +83,13 @@ def decided(claims: Sequence[Claim], entries: Sequence[dict[str, Any]]) -> list[
 
 
 def _decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    measured = [
-        Measured(entry["varied"], entry["result"])
-        for entry in entries
-        if entry["grid"] == claim.grid and entry["result"] and _finite(entry["result"].get(claim.metric))
-    ]
-    decision = decide(claim, measured)
+    decision = decide(claim, _measured(entries, claim.grid, claim.metric))
     return {
         "claim": claim.says,
         "paper": claim.paper,
         "state": decision.state,
         "evidence": decision.evidence,
+        "needed": decision.needed,
         "margin": margin_text(claim),
         "rule": decision.rule,
         "definition": claim.model_dump(),

@@ -102,6 +102,26 @@ class Claim(_Part):
     rule: Annotated[Behind | Equal | Falls | Solves, Field(discriminator="kind")]
 
 
+class Factorial(_Part):
+    """Variants as the cells of a full factorial; main effects and interactions are computed from their test losses."""
+
+    grid: str
+    factors: dict[str, Annotated[list[str], Field(min_length=2)]]
+    """Levels by factor; effects are told against the first level."""
+    cells: list[str]
+    """The variant of each combination, the last factor changing fastest. Cells that are one function may share one."""
+
+
+class Trend(_Part):
+    """The gap of two variants against a size, as a line in its logarithm, continued to the size of the paper."""
+
+    grid: str
+    along: str
+    what: str
+    than: str = "softmax"
+    paper: PositiveFloat
+
+
 class Published(_Part):
     """A number of somebody else, shown beside ours and marked as theirs."""
 
@@ -132,6 +152,8 @@ class Study(_Part):
     variants: dict[str, dict[str, Any]] = {}
     """New attentions by name, for all grids: see the setting ``variants`` of a run."""
     claims: list[Claim] = []
+    factorials: list[Factorial] = []
+    trends: list[Trend] = []
     published: list[Published] = []
     terms: str | None = None
     """A value of ``variant`` whose first finished model is taken apart into Taylor terms."""
@@ -176,6 +198,7 @@ def _check_claims(study: Study) -> None:
         for name in scale.grids:
             if not name.strip():
                 raise InputError("grids: expected a name for each grid, got ''")
+        _check_contrasts(study, scale)
         for claim in study.claims_at(scale_name):
             if claim.grid not in scale.grids:
                 raise unknown_name("grid of a claim", claim.grid, scale.grids)
@@ -183,6 +206,21 @@ def _check_claims(study: Study) -> None:
             for value in mentioned(claim.rule):
                 if value not in known:
                     raise unknown_name("variant of a claim", value, known)
+
+
+def _check_contrasts(study: Study, scale: Scale) -> None:
+    for one in study.factorials:
+        count = math.prod(map(len, one.factors.values()))
+        if len(one.cells) != count:
+            raise InputError(f"factorials: expected {count} cells, one per combination, got {len(one.cells)}")
+    asked = [(one.grid, one.cells) for one in study.factorials] + [
+        (one.grid, [one.what, one.than]) for one in study.trends
+    ]
+    for grid, names in asked:
+        known = [str(value) for value in scale.grids[grid].vary.get("variant", [])] if grid in scale.grids else names
+        for name in names:
+            if name not in known:
+                raise unknown_name("variant of a factorial or trend", name, known)
 
 
 def mentioned(rule: Behind | Equal | Falls | Solves) -> list[str]:

@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 # The 97.5 % quantile of Student's t for 1 … 30 degrees of freedom.
 _T = (
@@ -61,3 +62,30 @@ def interval(values: Sequence[float]) -> Interval:
     n = len(values)
     half = quantile(n - 1) * stdev(values) / math.sqrt(n) if n > 1 else math.inf
     return Interval(fmean(values), half, n)
+
+
+def seeds_needed(value: Interval, limit: float, most: int = 200) -> str:
+    """How many seeds would move the interval to one side of a limit, if mean and spread stay as they are.
+
+    >>> seeds_needed(Interval(0.035, 0.026, 3), 0.05)
+    'about 5 seeds, if the mean stays at +0.0350'
+    """
+    if value.n < 2:
+        return "two seeds or more"
+    deviation = value.half * math.sqrt(value.n) / quantile(value.n - 1)
+    for n in range(value.n + 1, most + 1):
+        if quantile(n - 1) * deviation / math.sqrt(n) < abs(value.mean - limit):
+            return f"about {n} seeds, if the mean stays at {value.mean:+.4f}"
+    return f"more than {most} seeds: the mean lies at the margin"
+
+
+def values_of(value: Interval | None) -> dict[str, Any] | None:
+    """An interval as plain values; one seed has no ends.
+
+    >>> values_of(interval([2.0]))
+    {'mean': 2.0, 'half': None, 'low': None, 'high': None, 'n': 1}
+    """
+    if value is None:
+        return None
+    ends = (value.half, value.low, value.high) if value.n > 1 else (None, None, None)
+    return dict(zip(("mean", "half", "low", "high", "n"), (value.mean, *ends, value.n), strict=True))

@@ -16,7 +16,7 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.files import finite, write_whole
-from softmax_rnn.study.collect import decided, published_numbers
+from softmax_rnn.study.collect import asked_of, decided
 from softmax_rnn.study.definition import STUDIES, Claim, load_study
 from softmax_rnn.study.summary import summary, thinned
 from softmax_rnn.validation import checked, read_json
@@ -72,7 +72,7 @@ def judged(results: dict[str, Any]) -> dict[str, Any]:
     new = results | {"runs": runs, "summary": summary(runs)}
     if study is not None:
         scale = str(results["study"].get("scale", "cpu"))
-        return new | {"claims": decided(study.claims_at(scale), runs), "published": published_numbers(study)}
+        return new | asked_of(study, scale, runs)
     carried = [one.get("definition") for one in results.get("claims", [])]
     if carried and all(carried):
         new["claims"] = decided([checked(Claim, one) for one in carried], runs)

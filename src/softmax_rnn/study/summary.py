@@ -27,7 +27,7 @@ from typing import Any
 
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.data.tasks.table import TASKS
-from softmax_rnn.study.intervals import Interval, interval
+from softmax_rnn.study.intervals import interval, values_of
 from softmax_rnn.study.verdicts import Measured, best_rate, difference, panel_of
 
 BASELINE = "softmax"
@@ -216,18 +216,6 @@ def _logs(curve: Iterable[Sequence[Any]]) -> list[tuple[int, float]]:
 def _over(entries: Sequence[Entry], name: str) -> dict[str, Any] | None:
     numbers = _numbers(entry["result"].get(name) for entry in entries)
     return values_of(interval(numbers)) if numbers else None
-
-
-def values_of(value: Interval | None) -> dict[str, Any] | None:
-    """An interval as plain values; one seed has no ends.
-
-    >>> values_of(interval([2.0]))
-    {'mean': 2.0, 'half': None, 'low': None, 'high': None, 'n': 1}
-    """
-    if value is None:
-        return None
-    ends = (value.half, value.low, value.high) if value.n > 1 else (None, None, None)
-    return dict(zip(("mean", "half", "low", "high", "n"), (value.mean, *ends, value.n), strict=True))
 
 
 def _mean(values: Iterable[Any]) -> float | None:

@@ -23,7 +23,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.console import plural
 from softmax_rnn.report.elements import State
 from softmax_rnn.study.definition import Behind, Claim, Equal, Falls, Solves
-from softmax_rnn.study.intervals import Interval, interval
+from softmax_rnn.study.intervals import Interval, interval, seeds_needed
 
 PAIRED = ("seed",)
 SWEPT = ("learning_rate",)
@@ -48,6 +48,8 @@ class Decision:
     state: State
     evidence: str
     rule: str
+    needed: str = ""
+    """What would decide it, where it is undecided."""
 
 
 def panel_of(varied: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -101,15 +103,17 @@ def decide(claim: Claim, runs: Sequence[Measured]) -> Decision:
     for run in runs:
         panels.setdefault(panel_of(run.varied), []).append(run)
     decided = [(_name(panel), *_decide_panel(claim, group)) for panel, group in panels.items()]
-    states = [state for _, state, _ in decided]
+    states = [state for _, state, _, _ in decided]
     if not states:
-        return Decision(claim, "undecided", "no finished runs", rule_text(claim))
+        return Decision(claim, "undecided", "no finished runs", rule_text(claim), "runs")
     if "not reproduced" in states:
         state: State = "not reproduced"
     else:
         state = "reproduced" if all(one == "reproduced" for one in states) else "undecided"
-    evidence = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, _, text in decided)
-    return Decision(claim, state, evidence, rule_text(claim))
+    evidence = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, _, text, _ in decided)
+    open_panels = [(panel, needed) for panel, one, _, needed in decided if one == "undecided"]
+    needed = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, text in open_panels)
+    return Decision(claim, state, evidence, rule_text(claim), needed if state == "undecided" else "")
 
 
 def _short(variant: str) -> str:
@@ -120,7 +124,12 @@ def _name(panel: tuple[tuple[str, str], ...]) -> str:
     return ", ".join(f"{name} {value}" for name, value in panel)
 
 
-def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> tuple[State, str]:
+PanelDecision = tuple[State, str, str]
+"""State, the numbers, and what would decide it."""
+MISSING: PanelDecision = ("undecided", "runs are missing", "runs")
+
+
+def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> PanelDecision:
     match claim.rule:
         case Behind(what=what, than=than, by=by):
             return _above(difference(runs, what, than, claim.metric), by, reached="reproduced", missed="not reproduced")
@@ -133,42 +142,45 @@ def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> tuple[State, str]:
             return _decide_solves(claim.rule, claim.metric, runs)
 
 
-def _above(gap: Interval | None, limit: float, *, reached: State, missed: State) -> tuple[State, str]:
+def _above(gap: Interval | None, limit: float, *, reached: State, missed: State) -> PanelDecision:
     """One state when the whole interval is above the limit, another when it is below, undecided between."""
     if gap is None:
-        return "undecided", "runs are missing"
+        return MISSING
     text = f"{gap}, {plural(gap.n, 'seed')}"
-    if gap.n < 2:
-        return "undecided", text
-    return (reached if gap.low > limit else missed if gap.high < limit else "undecided"), text
+    state: State = "undecided"
+    if gap.n > 1:
+        state = reached if gap.low > limit else missed if gap.high < limit else "undecided"
+    return state, text, seeds_needed(gap, limit) if state == "undecided" else ""
 
 
-def _decide_falls(claim: Claim, along: Sequence[str], runs: Sequence[Measured]) -> tuple[State, str]:
+def _decide_falls(claim: Claim, along: Sequence[str], runs: Sequence[Measured]) -> PanelDecision:
     whole = difference(runs, along[0], along[-1], claim.metric)
-    state, text = _above(whole, 0.0, reached="reproduced", missed="not reproduced")
+    state, text, needed = _above(whole, 0.0, reached="reproduced", missed="not reproduced")
     if whole is None:
-        return state, text
+        return MISSING
     for earlier, later in itertools.pairwise(along):
         step = difference(runs, later, earlier, claim.metric)
         if step is not None and step.n > 1 and step.low > 0:
-            return "not reproduced", f"{_short(later)} is worse than {_short(earlier)} by {step}"
-    return state, f"{_short(along[0])} − {_short(along[-1])}: {text}"
+            return "not reproduced", f"{_short(later)} is worse than {_short(earlier)} by {step}", ""
+    return state, f"{_short(along[0])} − {_short(along[-1])}: {text}", needed
 
 
-def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> tuple[State, str]:
+def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> PanelDecision:
     values = {name: by_seed(runs, name, metric) for name in (rule.what, *rule.others)}
     if not all(values.values()):
-        return "undecided", "runs are missing"
+        return MISSING
     shares = {name: interval(list(seeds.values())) for name, seeds in values.items()}
     text = ", ".join(f"{_short(name)} {one.mean:.3f} ({plural(one.n, 'seed')})" for name, one in shares.items())
     if min(one.n for one in shares.values()) < 2:
-        return "undecided", text
+        return "undecided", text, "two seeds or more"
     first, others = shares[rule.what], [shares[name] for name in rule.others]
     if first.low >= rule.reaches and all(one.high <= rule.below for one in others):
-        return "reproduced", text
+        return "reproduced", text, ""
     if first.high < rule.reaches or any(one.low > rule.below for one in others):
-        return "not reproduced", text
-    return "undecided", text
+        return "not reproduced", text, ""
+    limits = [(first, rule.reaches), *((one, rule.below) for one in others)]
+    open_limits = [(one, limit) for one, limit in limits if one.low < limit < one.high]
+    return "undecided", text, "; ".join(dict.fromkeys(seeds_needed(*one) for one in open_limits))
 
 
 def margin_text(claim: Claim) -> str:

@@ -1,0 +1,65 @@
+"""All claims of the paper on one page: the verdict at each scale, the numbers, and what would decide the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from softmax_rnn.report.cells import Column
+from softmax_rnn.report.data_blocks import ColumnOf, rows_table
+from softmax_rnn.report.elements import STATES, Block, CommandBlock, Page, Prose, Section, TableBlock
+from softmax_rnn.report.study_curves import as_id
+
+Board = Mapping[str, Any]
+COLUMNS: list[ColumnOf] = [
+    ("claim", "claim"),
+    (Column("scale", select=True), "scale"),
+    (Column("verdict", select=True), "state"),
+    ("margin", "margin"),
+    ("numbers", "evidence"),
+    ("in the paper", "paper"),
+    ("what would decide it", "needed"),
+]
+OTHERS: list[ColumnOf] = [("source (theirs)", "source"), ("what", "what"), ("their value", "value"), ("unit", "unit")]
+
+
+def claims_page(board: Board) -> Page:
+    """A section per study, in the order of the paper, and the numbers of others at the end."""
+    sections = [_study(study) for study in board["studies"]]
+    published = list({str(one): one for study in board["studies"] for one in study["published"]}.values())
+    if published:
+        text = "Numbers of others, from other models, data and budgets: differences between variants can be compared"
+        text += " with ours, the numbers themselves cannot."
+        table = rows_table("published-numbers", published, OTHERS, "Published by others, in other settings.")
+        sections.append(Section("published", "Published by others", [Prose(text), table]))
+    text = "What would decide an undecided claim is an estimate: so many seeds, if mean and spread stay as they are."
+    command = CommandBlock(f"softmax-rnn report {board['folder']}", "This page.")
+    sections.append(Section("repeat", "To repeat it", [Prose(text), command]))
+    return Page("The claims of the paper", counts_text(board["studies"]), sections)
+
+
+def counts_text(studies: Sequence[Board]) -> str:
+    """How many verdicts of each kind there are, scale by scale.
+
+    >>> counts_text([{"claims": [{"scale": "cpu", "state": "reproduced"}, {"scale": "cpu", "state": "not run"}]}])
+    'cpu: 1 reproduced, 1 not run'
+    """
+    scales: dict[str, Counter[str]] = {}
+    for study in studies:
+        for row in study["claims"]:
+            scales.setdefault(row["scale"], Counter())[row["state"]] += 1
+    return "; ".join(
+        f"{scale}: " + ", ".join(f"{counts[state]} {state}" for state in (*STATES, "not run") if counts[state])
+        for scale, counts in scales.items()
+    )
+
+
+def claims_table(study: Board) -> TableBlock:
+    """The claims of a study, a line per scale."""
+    return rows_table(f"claims-{as_id(study['name'])}", study["claims"], COLUMNS, f"Claims of {study['name']}.")
+
+
+def _study(study: Board) -> Section:
+    blocks: list[Block] = [Prose(f"The paper found: {study['found']}")] if study["found"] else []
+    return Section(as_id(study["name"]), study["title"], [*blocks, claims_table(study)])
