@@ -314,7 +314,7 @@ ORACLE |= {
     "lightning": gated_rms(constant(lightning_rate, dot())),
     "alibi": f(lambda r: sum_v(r, alibi) / sum_w(r, alibi)),
     "simple_gla": gated_rms(lambda r, j: scaled()(r, j) * decay(r, j)),
-    "mamba2_ssd": f(lambda r: rms5(r, channel_out_gate(r) * sum_v(r, mamba))),
+    "mamba2_ssd": f(lambda r: rms5(r, channel_out_gate(r) * (sum_v(r, mamba) + own_value(r)))),
 }
 
 

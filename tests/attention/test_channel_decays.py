@@ -18,6 +18,7 @@ from softmax_rnn.attention.parts import (
     KeyDecay,
     LayerNorm,
     RowSum,
+    Window,
     power_score,
 )
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, NormRange
@@ -115,7 +116,9 @@ def test_what_cannot_be_is_refused():
         ChannelGate(rank=0)
     with pytest.raises(InputError, match="lower_bound: expected"):
         KeyDecay(1.0)
-    with pytest.raises(InputError, match="cannot stand beside the write rule"):
+    with pytest.raises(InputError, match="write_rule: expected a decay per head"):
         AttentionSpec(score=linear, forget_gate=ChannelGate(), normaliser=None, write_rule=DeltaRule())
+    with pytest.raises(InputError, match="structure: a decay per channel has no structure"):
+        AttentionSpec(forget_gate=ChannelGate(), structure=Window(4))
     with pytest.raises(InputError, match="needs the score exp or a polynomial"):
         AttentionSpec(score=ExpOnRange(degree=4, range=NormRange()), forget_gate=ChannelGate())

@@ -42,13 +42,9 @@ class ChannelForgetting(Forgetting):
     by_channel: ClassVar[bool] = True
 
     def check(self, spec: AttentionSpec) -> None:
-        """What a range says of products does not hold once their channels decay; write rules and windows know none."""
+        """What a range says of products does not hold once their channels decay."""
         if not isinstance(spec.score, (Exp, Polynomial)):
             raise InputError(f"forget_gate: {self.kind} needs the score exp or a polynomial, got {spec.score.kind}")
-        for other in (spec.write_rule, spec.structure):
-            if other is not None:
-                slot = other.slot.replace("_", " ")
-                raise InputError(f"forget_gate: {self.kind} cannot stand beside the {slot} {other.kind}")
 
 
 @dataclass(frozen=True)
