@@ -410,3 +410,147 @@ ORACLE |= {
     "rwkv6": f(lambda r: channel_out_gate(r) * ln(r, sum_v(r, rwkv6))),
     "gla_taylor_2": normalised(gla_taylor_2),
 }
+
+
+# ---- Feature maps: φ(r, x, j) of a vector x (H, D) at position j of the row's sequence; j is None for the query
+PARAMETERS |= {f"{side}_{name}" for side in ("query", "key") for name in ("map", "map_bias", "projection")}
+PARAMETERS |= {"map_weight", "map_bias"}
+
+
+def matrix(r: Row, name: str, j: int | None) -> Tensor:  # of the query, or of the key head that a query head reads
+    return getattr(r.x, f"query_{name}") if j is None else by_head(r, getattr(r.x, f"key_{name}"))
+
+
+def times(w: Tensor, y: Tensor) -> Tensor:  # W y, head by head
+    return torch.stack([w[h] @ y[h] for h in range(len(y))])
+
+
+def place(r: Row, j: int | None) -> int:  # 1, 2, 3, …: how many keys position j sees
+    known = r.x.__dict__.setdefault("places", {})
+    if j is not None and j not in known:
+        known[j] = Row(r.x, j).n
+    return r.n if j is None else known[j]
+
+
+def hedgehog(r: Row, y: Tensor, j: int | None) -> Tensor:
+    e = torch.exp(2 * times(matrix(r, "map", j), y))
+    both = torch.cat([e, 1 / e], -1)
+    return both / both.sum(-1, keepdim=True)
+
+
+def t2r(r: Row, y: Tensor, j: int | None) -> Tensor:
+    return relu(times(matrix(r, "map", j), y) + matrix(r, "map_bias", j))
+
+
+def softmax_features(r: Row, y: Tensor, j: int | None) -> Tensor:
+    return torch.exp(y) / torch.exp(y).sum(-1, keepdim=True)
+
+
+def projected(r: Row, y: Tensor, j: int | None) -> Tensor:
+    return times(matrix(r, "projection", j), y)
+
+
+def rebased(r: Row, y: Tensor, j: int | None) -> Tensor:
+    y = projected(r, y, j)
+    y = y - y.mean(-1, keepdim=True)
+    return y / ((y**2).mean(-1, keepdim=True) + 1e-5).sqrt() * r.x.map_weight + r.x.map_bias
+
+
+def cosformer(r: Row, y: Tensor, j: int | None) -> Tensor:
+    angle = math.pi / 2 * place(r, j) / 4096
+    return torch.cat([relu(y) * math.cos(angle), relu(y) * math.sin(angle)], -1)
+
+
+def exponent(y: Tensor) -> Tensor:  # 3 (½ + tanh|q|)
+    return 3 * (0.5 + torch.tanh((y**2).sum(-1, keepdim=True).sqrt()))
+
+
+def positive_power(y: Tensor, p: Tensor | float) -> Tensor:  # y^p of positive entries, 0 of the others
+    return torch.where(y > 0, torch.where(y > 0, y, 1.0) ** p, 0.0)
+
+
+def nala(r: Row, y: Tensor, j: int | None) -> Tensor:
+    base, p = (l2(y), exponent(y)) if j is None else (y, 3.0)
+    return torch.cat([positive_power(base, p), positive_power(-base, p)], -1)
+
+
+def nala_preprint(r: Row, y: Tensor, j: int | None) -> Tensor:
+    size = positive_power(l2(y).abs(), exponent(y)) if j is None else y.abs() ** 3
+    return torch.cat([size * torch.cos(l2(y)), size * torch.sin(l2(y))], -1)
+
+
+def rotated(phi, blocks: int = 1):  # neighbouring pairs turn by i · 10000^(−p/P), in each block by itself
+    def turned(r: Row, y: Tensor, j: int | None) -> Tensor:
+        out = []
+        for part in phi(r, y, j).chunk(blocks, -1):
+            pairs = part.shape[-1] // 2
+            for p in range(pairs):
+                a, b, angle = part[:, 2 * p], part[:, 2 * p + 1], place(r, j) * 10_000 ** (-p / pairs)
+                out += [a * math.cos(angle) - b * math.sin(angle), a * math.sin(angle) + b * math.cos(angle)]
+        return torch.stack(out, -1)
+
+    return turned
+
+
+def plain(phi: Map):  # a map that looks at the vector alone
+    return lambda r, y, j: phi(y)
+
+
+def alike(phi) -> Weight:  # φ(q_i)·φ(k_j)
+    return lambda r, j: (phi(r, r.q, None) * phi(r, r.k(j), j)).sum(-1, keepdim=True)
+
+
+def random_features(omega: Tensor):  # ω is given: it is drawn, not derived
+    def phi(r: Row, y: Tensor, j: int | None) -> Tensor:
+        y = y / r.d**0.25
+        return torch.exp(y @ omega.T - (y**2).sum(-1, keepdim=True) / 2) / math.sqrt(len(omega))
+
+    return phi
+
+
+def over_sum(weight: Weight, eps: float = 0.0) -> Callable[..., Tensor]:
+    return f(lambda r: sum_v(r, weight) / (sum_w(r, weight) + eps))
+
+
+def taylor_2(weight: Weight, d: int) -> Weight:  # 1 + x + x²/2, x the weight over √d
+    return lambda r, j: 1 + weight(r, j) / d**0.5 + weight(r, j) ** 2 / (2 * d)
+
+
+def unrotated_sum(r: Row, phi, eps: float = 1e-6) -> Tensor:  # Σ φ(q)·φ(k) and an eps for each key
+    return sum_w(r, alike(phi)) + eps * r.n
+
+
+def nalaformer(phi) -> Callable[..., Tensor]:
+    inner = alike(rotated(phi, 2))
+    return f(lambda r: channel_out_gate(r) * ln(r, sum_v(r, inner) / unrotated_sum(r, phi) + convolved(r)))
+
+
+def mlstm_weight(r: Row, j: int) -> Tensor:
+    return scaled()(r, j) * by_head(r, r.x.key_gate)[:, j, None] * decay(r, j)
+
+
+elu_map = plain(elu1)
+ORACLE |= {
+    "hedgehog": over_sum(alike(hedgehog)),
+    "t2r": over_sum(alike(t2r), 1e-8),
+    "softmax_features": over_sum(alike(softmax_features)),
+    "linear_norm_aware": over_sum(alike(nala), 1e-6),
+    "cosformer": over_sum(alike(cosformer), 1e-6),
+    "based_16": over_sum(taylor_2(alike(projected), 16), 1e-12),
+    "rebased": over_sum(lambda r, j: alike(rebased)(r, j) ** 2 / 16, 1e-5),
+    "nalaformer": nalaformer(nala),
+    "nalaformer_preprint": nalaformer(nala_preprint),
+    "recgrela": f(
+        lambda r: (
+            channel_out_gate(r)
+            * (
+                sum_v(r, alike(rotated(elu_map))) / unrotated_sum(r, elu_map)
+                + convolved(r) * torch.sigmoid(convolved(r))
+            )
+        )
+    ),
+    "roformer_linear": f(lambda r: sum_v(r, alike(rotated(elu_map))) / sum_w(r, alike(elu_map))),
+    "mlstm": f(
+        lambda r: channel_out_gate(r) * ln(r, sum_v(r, mlstm_weight) / sum_w(r, mlstm_weight).abs().clamp(min=1))
+    ),
+}

@@ -22,6 +22,7 @@ from attention.compare import Result, run, seeded
 from oracle import ORACLE, dot, f, l2, relu, sum_v, sum_w, taylor_weight
 from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts.random_features import directions
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import init_state
@@ -64,6 +65,8 @@ PRESETS: dict[str, Callable[..., Tensor]] = {
     "relu_power_2": with_eps(squared(relu)),
     "cosine_taylor_2": by_length(taylor_weight(2, l2)),
     "cosine_power_2": by_length(squared(l2)),
+    # The ω are drawn, not derived: the package's are taken.
+    "performer_64": oracle.over_sum(oracle.alike(oracle.random_features(directions(D, 64, 0, True)))),
 }
 LITERAL = ORACLE | PRESETS
 

@@ -96,11 +96,14 @@ def test_layout_in_memory_does_not_matter(name, form):
 @pytest.mark.parametrize(("name", "form"), cases())
 def test_shared_heads_equal_repeated_heads(name, form, kv_heads):
     spec = VARIANTS[name]
-    tensors = inputs(spec, time=TIME)
-    tensors |= {n: seeded(B, kv_heads, TIME, tensors[n].shape[-1], seed=50 + ord(n)) for n in "kv"}
-    repeated = tensors | {n: tensors[n].repeat_interleave(H // kv_heads, 1) for n in "kv"}
+    tensors = inputs(spec, time=TIME, kv_heads=kv_heads, seed=50)
+    axes = {"k": 1, "v": 1}  # where key heads are counted
+    axes |= {n: one.axes.split().index("K") for n, one in spec.declared.items() if "K" in one.axes.split()}
+    repeated = tensors | {n: tensors[n].repeat_interleave(H // kv_heads, axis) for n, axis in axes.items()}
     got, truth = (run(attention(spec, form=form), given) for given in (tensors, repeated))
-    folded = {n: g.unflatten(1, (kv_heads, -1)).sum(2) if n in "kv" else g for n, g in truth.grads.items()}
+    grads = truth.grads
+    folded = {n: grads[n].unflatten(axis, (kv_heads, -1)).sum(axis + 1) for n, axis in axes.items()}
+    folded = grads | folded
     assert_same(got, Result(truth.output, folded), torch.float64)
 
 

@@ -81,14 +81,14 @@ def check_call(
     shape = check_qkv(q, k, v)
     check_key_mask(key_mask, shape, q.device)
     check_segment_ids(segment_ids, shape, q.device)
-    wide = _working_dtype(spec, q, k)
+    wide = working_dtype(spec, q, k)
     tensors = check_tensors(spec, shape, wide, q.device, given)
     told = check_nonpositive(nonpositive)
     call = Call(spec, shape, q.to(wide), k.to(wide), v.to(wide), tensors, key_mask, segment_ids, told, q.dtype)
     return call if key_mask is None else _clean_padding(call, key_mask)
 
 
-def _working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
+def working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
     """float32 or wider; float64 where products of features would leave float32."""
     wide = q.dtype == torch.float64 or (spec.feature_map is not None and spec.feature_map.needs_float64(q, k))
     return torch.float64 if wide else torch.float32

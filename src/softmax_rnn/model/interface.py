@@ -31,12 +31,15 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.call import working_dtype
 from softmax_rnn.attention.parts import NearFar, Window
-from softmax_rnn.attention.prologue import features
+from softmax_rnn.attention.parts.base import Along
+from softmax_rnn.attention.prologue import features, running
 from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError, unknown_name
 
 PREFIX = "softmax_rnn:"
@@ -147,12 +150,17 @@ def attend_at_end(
     past = k.shape[2] - q.shape[2]
     before = None if key_mask is None else key_mask[:, :past]
     lengths = torch.full((k.shape[0],), past, device=k.device) if before is None else before.sum(-1)
-    keys = k[:, :, :past].to(torch.float64 if k.dtype == torch.float64 else torch.float32)
+    dtype = working_dtype(spec, q, k)
+    keys, values = k[:, :, :past].to(dtype), v[:, :, :past].to(dtype)
     if before is not None:
-        keys = keys.masked_fill(~before[:, None, :, None], 0)
-    positions = torch.ones(k.shape[0], past, device=k.device) if before is None else before.to(keys.dtype)
-    keys = features(spec, keys, keys, {}, positions.cumsum(-1))[1]
-    state = GrowingState(lengths, {}, keys, v[:, :, :past].to(keys.dtype), None, before)
+        padding = ~before[:, None, :, None]
+        keys, values = keys.masked_fill(padding, 0), values.masked_fill(padding, 0)
+    real = torch.ones(k.shape[0], past, device=k.device) if before is None else before
+    positions = real.to(dtype).cumsum(-1)
+    carried = running(Along(spec, keys, values, {}, Visibility(before), positions), {})
+    last = {slot: x[:, :, -1] for slot, x in carried.items()}
+    keys = features(spec, keys, keys, {}, positions)[1]
+    state = GrowingState(lengths, last, keys, values, None, before)
     if isinstance(spec.structure, NearFar):
         raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
     if isinstance(spec.score, ExpOnRange):
@@ -167,7 +175,8 @@ def attend_at_end(
 def _that_keeps_keys(spec: AttentionSpec, q: Tensor, k: Tensor) -> AttentionSpec:
     """The same function for these q and k, as a spec whose state is the list of keys: a clamp no score reaches."""
     positions = torch.ones(k.shape[0], k.shape[2], device=k.device).cumsum(-1)
-    q, k = features(spec, q.detach().float(), k.detach().float(), {}, positions)
+    q, k = q.detach().float(), k.detach().float()
+    q, k = features(spec, q, q, {}, positions[:, -q.shape[2] :])[0], features(spec, k, k, {}, positions)[1]
     largest = float(q.norm(dim=-1).max()) * float(k.norm(dim=-1).max())
     if not math.isfinite(largest):
         raise InputError("query: queries and keys must be finite")

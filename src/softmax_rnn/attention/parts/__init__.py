@@ -6,10 +6,15 @@ A part says what it is, and how it is computed; torch is imported only when it c
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
 from softmax_rnn.attention.parts.decays import Decay, FixedDecay, ForgetGate, Forgetting, MambaDecay, Schedule
-from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery
+from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery, SoftmaxFeatures
+from softmax_rnn.attention.parts.feature_sum import FeatureSum
 from softmax_rnn.attention.parts.gates import InputGate, OutputGate
+from softmax_rnn.attention.parts.learned_maps import GatedKeys, Hedgehog, LearnedNorm, LearnedRelu, Projected
+from softmax_rnn.attention.parts.nala import NormAware, Reading
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
 from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
+from softmax_rnn.attention.parts.position_maps import CosFormer, Rotated
+from softmax_rnn.attention.parts.random_features import RandomFeatures
 from softmax_rnn.attention.parts.score import (
     MAX_ORDER,
     Exp,
@@ -30,6 +35,7 @@ __all__ = [
     "Activation",
     "ChannelGate",
     "ConvolvedValue",
+    "CosFormer",
     "Cosine",
     "CumulativeGate",
     "Decay",
@@ -37,17 +43,23 @@ __all__ = [
     "EluPlusOne",
     "Exp",
     "FeatureMap",
+    "FeatureSum",
     "FixedDecay",
     "ForgetGate",
     "Forgetting",
+    "GatedKeys",
+    "Hedgehog",
     "InputGate",
     "KeyDecay",
     "L2Norm",
     "LayerNorm",
     "LearnedLength",
+    "LearnedNorm",
+    "LearnedRelu",
     "Length",
     "MambaDecay",
     "NearFar",
+    "NormAware",
     "NormalisedDelta",
     "Normaliser",
     "OutputGate",
@@ -55,14 +67,19 @@ __all__ = [
     "OwnValue",
     "Part",
     "Polynomial",
+    "Projected",
     "RMSNorm",
+    "RandomFeatures",
     "Read",
+    "Reading",
     "Relu",
+    "Rotated",
     "RowSum",
     "Schedule",
     "Score",
     "SiluQuery",
     "Skip",
+    "SoftmaxFeatures",
     "Structure",
     "VectorGate",
     "Window",

@@ -23,6 +23,11 @@ class Side:
     """How many keys each position sees, itself included (B, T): 1, 2, 3, … in each segment."""
 
 
+def spread(x: Tensor) -> float:
+    """How far apart entries of a vector may lie."""
+    return 2 * float(x.detach().abs().max())
+
+
 @dataclass(frozen=True)
 class FeatureMap(Part):
     """φ, applied to queries and keys before their dot product."""
@@ -31,6 +36,8 @@ class FeatureMap(Part):
     lowest_product: ClassVar[float | None] = None
     """No φ(q)·φ(k) is below this; None: unknown."""
     highest_product: ClassVar[float | None] = None
+    spans_orders: ClassVar[bool] = False
+    """Whether features of one vector lie orders of magnitude apart."""
 
     def width(self, dim: int) -> int:
         """F, the number of features of a vector of dimension ``dim``."""
@@ -39,6 +46,11 @@ class FeatureMap(Part):
     def features(self, x: Tensor, side: Side) -> Tensor:
         """φ(x) of shape (B, heads, T, F), x of shape (B, heads, T, D): H heads of queries, K heads of keys."""
         raise NotImplementedError(f"{type(self).__name__} has no method features")
+
+    @property
+    def unrotated(self) -> FeatureMap | None:
+        """The map without a rotation by position; None: the vectors themselves."""
+        return self
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
         """Whether products of these features would leave the range of float32."""
@@ -79,6 +91,27 @@ class Relu(FeatureMap):
     def features(self, x: Tensor, side: Side) -> Tensor:
         """max(x, 0)."""
         return x.relu()
+
+
+@dataclass(frozen=True)
+class SoftmaxFeatures(FeatureMap):
+    """φ(x) = softmax(x) over the features of a vector, not over time."""
+
+    kind: ClassVar[str] = "softmax_features"
+    lowest_product: ClassVar[float | None] = 0.0
+    highest_product: ClassVar[float | None] = 1.0
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """They sum to 1."""
+        return x.softmax(-1)
+
+    def needs_float64(self, q: Tensor, k: Tensor) -> bool:
+        """Where the smallest features leave float32."""
+        return spread(q) + spread(k) > 60.0
+
+    def text(self, x: str) -> str:
+        """Over features."""
+        return f"softmax({x})"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Along, Declaration, Parameter, Part, Projection, check_eps, check_minimum
+from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,18 +43,24 @@ class Normaliser(Part):
 
 @dataclass(frozen=True)
 class RowSum(Normaliser):
-    """÷ max(Σ_j w_ij + eps, minimum): the softmax denominator; ``detach`` stops its gradient."""
+    """÷ max(Σ_j w_ij + eps, minimum): the softmax denominator; ``detach`` stops its gradient.
+
+    With ``absolute`` the absolute value of the sum is compared with the minimum, as in mLSTM.
+    """
 
     kind: ClassVar[str] = "row_sum"
     reads_row_sum: ClassVar[bool] = True
     minimum: float | None = None
     eps: float = 0.0
     detach: bool = False
+    absolute: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_minimum(self.minimum)
         check_eps(self.eps)
+        if self.absolute and self.minimum is None:
+            raise InputError("absolute: expected a minimum as well, without one a sum of 0 would divide")
 
     def normalise(self, output: Output, rows: Rows) -> Output:
         """÷ max(Σ w + eps, minimum); sums that are not positive are reported, not repaired."""
@@ -62,6 +69,7 @@ class RowSum(Normaliser):
         if self.eps:
             total = total + output.in_units(self.eps)
         if self.minimum is not None:
+            total = total.abs() if self.absolute else total
             total = total.maximum(output.in_units(self.minimum))
         else:
             rows.report(total)
@@ -78,7 +86,7 @@ class RowSum(Normaliser):
 
     def text(self) -> str:
         """/ Σ w, with what is added and cut."""
-        text = "Σ w"
+        text = "|Σ w|" if self.absolute else "Σ w"
         if self.eps:
             text = f"(Σ w + {self.eps:g})"
         if self.minimum is not None:

@@ -1,0 +1,103 @@
+"""Feature maps that look at the position: cosFormer's weights, and a rotation behind any map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from softmax_rnn.attention.parts.base import Declaration
+from softmax_rnn.attention.parts.feature_maps import FeatureMap, Side
+from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class CosFormer(FeatureMap):
+    """φ(x_i) = [cos θ_i · relu(x), sin θ_i · relu(x)], θ_i = π/2 · i/length: the weight is
+    relu(q)·relu(k) · cos(π/2 · (i − j)/length), which is not negative up to a distance of ``length``.
+    """
+
+    kind: ClassVar[str] = "cosformer"
+    length: int = 4096
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length < 1:
+            raise InputError(f"length: expected 1 or more positions, got {self.length}")
+
+    def width(self, dim: int) -> int:
+        """cos and sin."""
+        return 2 * dim
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """Positions are those of the keys that are seen: 1, 2, … in each segment."""
+        import torch
+
+        angle = (side.positions.double() * (math.pi / 2 / self.length))[:, None, :, None]
+        y = x.relu()
+        return torch.cat([y * angle.cos().to(x.dtype), y * angle.sin().to(x.dtype)], -1)
+
+    def text(self, x: str) -> str:
+        """relu, weighed by position."""
+        return f"relu({x})[cos θ, sin θ]"
+
+
+@dataclass(frozen=True)
+class Rotated(FeatureMap):
+    """R_i φ(x): rotary positions behind a feature map (absent: of x itself).
+
+    Neighbouring features are a pair, and pair p of P turns by i · base^(−p/P), in each of ``blocks`` equal stretches
+    of the features by itself; a feature without a partner stays.
+    """
+
+    kind: ClassVar[str] = "rotated"
+    feature_map: FeatureMap | None = None
+    base: float = 10_000.0
+    blocks: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.blocks < 1:
+            raise InputError(f"blocks: expected 1 or more, got {self.blocks}")
+
+    @property
+    def tensors(self) -> tuple[Declaration, ...]:
+        """Those of φ."""
+        return () if self.feature_map is None else self.feature_map.tensors
+
+    @property
+    def unrotated(self) -> FeatureMap | None:
+        """φ."""
+        return self.feature_map
+
+    def width(self, dim: int) -> int:
+        """That of φ."""
+        return dim if self.feature_map is None else self.feature_map.width(dim)
+
+    def needs_float64(self, q: Tensor, k: Tensor) -> bool:
+        """Where φ does, and where its features span orders of magnitude: a rotated sum of those cancels."""
+        inner = self.feature_map
+        return inner is not None and (inner.spans_orders or inner.needs_float64(q, k))
+
+    def features(self, x: Tensor, side: Side) -> Tensor:
+        """Angles in float64: at position 60,000 float32 has few digits of them left."""
+        import torch
+
+        y = x if self.feature_map is None else self.feature_map.features(x, side)
+        if y.shape[-1] % self.blocks:
+            raise InputError(f"feature_map: {y.shape[-1]} features cannot be rotated in {self.blocks} blocks")
+        y = y.unflatten(-1, (self.blocks, -1))
+        pairs = y.shape[-1] // 2
+        speed = self.base ** (-torch.arange(pairs, device=x.device, dtype=torch.float64) / max(pairs, 1))
+        angle = side.positions.double()[:, None, :, None, None] * speed
+        cos, sin = angle.cos().to(y.dtype), angle.sin().to(y.dtype)
+        even, odd = y[..., 0 : 2 * pairs : 2], y[..., 1 : 2 * pairs : 2]
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+        return torch.cat([turned, y[..., 2 * pairs :]], -1).flatten(-2)
+
+    def text(self, x: str) -> str:
+        """R φ(x)."""
+        return f"R{x if self.feature_map is None else self.feature_map.text(x)}"
