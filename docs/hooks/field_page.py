@@ -25,8 +25,16 @@ def field_text() -> str:
     """Part by part who uses it, then row by row what it is made of."""
     lines = ["## Part by part"]
     for slot in SLOTS:
-        lines += ["", f"### {_words(slot).capitalize()}", "", "| Part | What | Who has it |", "|---|---|---|"]
-        lines += _parts(slot)
+        parts = list(_parts(slot))
+        if parts:
+            lines += [
+                "",
+                f"### {_words(slot).capitalize()}",
+                "",
+                "| Part | What | Who has it |",
+                "|---|---|---|",
+                *parts,
+            ]
     lines += ["", "## Row by row"]
     for group in dict.fromkeys(VARIANTS.row(name).group for name in VARIANTS):
         lines += ["", f"### {group.capitalize()}", "", "| Name | Made of | Block | Source |", "|---|---|---|---|"]
