@@ -4,8 +4,8 @@
 ['deltanet', 'gated_deltanet', 'taylor_delta_2']
 >>> names(part=["cosine", "length"])[:2]
 ['linear_cosine', 'linear_cosine_by_key']
->>> names(like="softmax")[:2]                               # the nearest first, after the name itself
-['softmax', 'softmax_l2']
+>>> names(like="forgetting_transformer")[0]                 # the nearest first, beginning with the name itself
+'forgetting_transformer'
 """
 
 from __future__ import annotations
