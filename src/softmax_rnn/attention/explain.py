@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from softmax_rnn.attention.algebra import (
     can_be_negative,
@@ -11,6 +11,7 @@ from softmax_rnn.attention.algebra import (
     simplify,
     state_numbers,
 )
+from softmax_rnn.attention.estimates import estimates
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.parts import Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
@@ -32,6 +33,8 @@ class Explanation:
     state: str
     plan: Plan
     situation: Situation
+    estimates: list[str] = field(default_factory=list)
+    """exp cut after an order beside exp estimated by random features, where the spec is one of them."""
 
     def __str__(self) -> str:
         s = self.situation
@@ -45,6 +48,7 @@ class Explanation:
         lines += ["", f"names of this function: {', '.join(self.names) or 'none in the table'}"]
         lines += [f"note: {note}" for note in self.notes]
         lines += ["", f"state of a head (d = {s.key_dim}): {self.state}"]
+        lines += ["", *self.estimates] if self.estimates else []
         lines += [
             "",
             f"form at {s.queries} positions, {s.heads} heads: {self.plan.form} ({self.plan.reason})",
@@ -60,7 +64,7 @@ def explain(spec: AttentionSpec, situation: Situation = TYPICAL) -> Explanation:
     o = Σ w v / Σ w,  w = exp(q·k/√d)
     """
     check_spec(spec)
-    parts = {field.name: getattr(spec, field.name) for field in fields(AttentionSpec)}
+    parts = {one.name: getattr(spec, one.name) for one in fields(AttentionSpec)}
     names = same_names(spec)
     notes = [VARIANTS.row(name).note for name in names if VARIANTS[name] == spec]
     if isinstance(spec.normaliser, RowSum) and can_be_negative(spec):
@@ -76,12 +80,13 @@ def explain(spec: AttentionSpec, situation: Situation = TYPICAL) -> Explanation:
         state=state_text(spec, situation.key_dim, situation.value_dim),
         plan=choose(spec, situation),
         situation=situation,
+        estimates=estimates(spec, situation.key_dim),
     )
 
 
 def part_text(part: Part) -> str:
     """A part's kind and the options that are not absent."""
-    options = {field.name: getattr(part, field.name) for field in fields(part)}
+    options = {one.name: getattr(part, one.name) for one in fields(part)}
     coefficients = options.pop("coefficients", None)
     said = [f"{name} {value}" for name, value in options.items() if value not in (None, False)]
     if coefficients is not None:
