@@ -25,11 +25,13 @@ from softmax_rnn.attention.parts import (
     LayerNorm,
     LearnedLength,
     Length,
+    NearFar,
     OutputGate,
     Polynomial,
     Relu,
     RMSNorm,
     RowSum,
+    Window,
     power_score,
     taylor_score,
 )
@@ -92,9 +94,14 @@ def composed_specs(draw) -> AttentionSpec:
     gates = [None] if isinstance(normaliser, CumulativeGate) else [None, OutputGate()]
     if norm is not None and len(gates) == 2:
         gates.append(OutputGate(after_norm=True))
+    score = draw(st.sampled_from(SCORES))
+    structures = [None, Window(2), Window(3, 1)]
+    if score.finite_features is not None:
+        structures += [NearFar(2), NearFar(3, 1)]
     return AttentionSpec(
         feature_map=draw(st.sampled_from([None, EluPlusOne(), Relu(), Cosine()])),
-        score=draw(st.sampled_from(SCORES)),
+        score=score,
+        structure=draw(st.sampled_from(structures)),
         forget_gate=draw(st.sampled_from([None, ForgetGate()])),
         input_gate=draw(st.sampled_from([None, InputGate()])),
         normaliser=normaliser,
