@@ -66,7 +66,10 @@ def is_quick(case: Case) -> bool:
 
 
 def parameters(cases: list[Case]) -> list[Any]:
-    return [pytest.param(*case, marks=[] if is_quick(case) else [pytest.mark.slow]) for case in cases]
+    return [
+        pytest.param(*case, marks=[] if is_quick(case) else [pytest.mark.slow], id="-".join(map(str, case)))
+        for case in cases
+    ]
 
 
 def test_every_name_has_a_literal_truth():

@@ -239,7 +239,13 @@ def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)], ids=str
+    ("sent", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
+    ids=str,
 )
 def test_a_study_that_is_stopped_leaves_checkpoints_and_no_process(sent: signal.Signals, code: int, tmp_path: Path):
     long = SETTINGS | {"steps": 2000, "checkpoint_every": 1000}

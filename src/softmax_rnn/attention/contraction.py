@@ -108,7 +108,7 @@ class Contraction:
 class Sums:
     """The output of a form. ``normalised``: the numerator is already divided by the row sum."""
 
-    numerator: Float[Tensor, "B K G Tq E"]
-    row_sum: Float[Tensor, "B K G Tq"] | None = None
-    log_scale: Float[Tensor, "B K G Tq"] | None = None
+    numerator: Float[Tensor, "B *heads Tq E"]
+    row_sum: Float[Tensor, "B *heads Tq"] | None = None
+    log_scale: Float[Tensor, "B *heads Tq"] | None = None
     normalised: bool = False

@@ -24,7 +24,7 @@ class Output:
     """A row in the making, y · factor · e^log_scale: what multiplies a whole row is kept apart until the end."""
 
     y: Float[Tensor, "B H T E"]
-    factor: Float[Tensor, "B H T"] | None = None
+    factor: Float[Tensor, "B _ T"] | None = None
     log_scale: Float[Tensor, "B H T"] | None = None
 
     def times(self, factor: Tensor) -> Output:

@@ -43,7 +43,7 @@ class _OverRoot(torch.autograd.Function):
         return d_y, d_eps, None
 
 
-def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*batch 1"], count: int) -> Float[Tensor, "*batch E"]:
+def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*#batch #1"], count: int) -> Float[Tensor, "*batch E"]:
     """y / √(|y|²/count + eps), and 0 where that is 0/0."""
     out, _ = _OverRoot.apply(y, eps, count)  # type: ignore[misc]
     return out
@@ -73,4 +73,4 @@ def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     low, high = torch.aminmax(norms) if norms.numel() else (norms.new_ones(()), norms.new_ones(()))
     if not (float(low) > SMALLEST[x.dtype] and float(high) < LARGEST[x.dtype]):
         x, _ = _by_powers_of_two(x)
-    return over_root(x, x.new_zeros(()), 1)
+    return over_root(x, x.new_zeros(1), 1)

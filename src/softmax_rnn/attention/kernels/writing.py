@@ -145,9 +145,9 @@ class _Solved(torch.autograd.Function):
     def forward(ctx, q, k, v, decay, state, rate, solver: Solver):  # type: ignore[override]
         full, scale = _with(solver, q, k, v, decay, state, rate).solve()
         full = full.unflatten(0, v.shape[:2])
-        # The solver keeps what is the same for every call; its tensors are saved by autograd.
-        empty = replace(solver.job, q=None, k=None, v=None, decay=None)  # type: ignore[arg-type]
-        ctx.solver = replace(solver, job=empty, rate=None, state=None)  # type: ignore[arg-type]
+        # The solver keeps what is the same for every call; its tensors are saved by autograd and are only shapes here.
+        shapes = (None if x is None else torch.empty_like(x, device="meta") for x in (q, k, v, decay, state, rate))
+        ctx.solver = _with(solver, *shapes)
         ctx.save_for_backward(q, k, full, decay, state, rate, scale)
         return full[:, :, -rate.shape[2] :]
 
