@@ -11,13 +11,14 @@ from attention.cases import attention, inputs
 from attention.compare import Result, errors, run, seeded
 from softmax_rnn.attention.spec import AttentionSpec
 
+TIME = 9
 SIZES = (1.0, 30.0)
 """Factors of the queries: softmax and its 80-term polynomial part only where scores are large."""
 
 
 def gates(spec: AttentionSpec, size: float) -> dict[str, torch.Tensor]:
     """Inputs in which every gate is positive, as the algebra presumes."""
-    tensors = inputs(spec, time=9)
+    tensors = inputs(spec, time=TIME)
     tensors["q"] = tensors["q"] * size
     if "output_gate" in tensors:
         tensors["output_gate"] = tensors["output_gate"].sigmoid()

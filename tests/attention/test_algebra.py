@@ -9,7 +9,7 @@ import torch
 
 from attention.cases import NAMES
 from attention.compare import assert_same
-from attention.outcomes import largest_difference, results
+from attention.outcomes import TIME, largest_difference, results
 from softmax_rnn.attention.algebra import (
     can_be_negative,
     cancellations,
@@ -50,9 +50,15 @@ def test_names_of_one_function_give_the_same_outputs_and_gradients(a, b):
         assert_same(x, y, torch.float64)
 
 
+def differ_beyond_the_inputs(a: AttentionSpec, b: AttentionSpec) -> bool:
+    """Windows that are longer than the inputs hide nothing of them."""
+    short = [one for one in (a.structure, b.structure) if one is not None and one.width <= TIME]
+    return a.structure != b.structure and not short
+
+
 @pytest.mark.parametrize("a", NAMES)
 def test_all_other_names_differ(a):
-    others = [y for x, y in DIFFERENT if x == a]
+    others = [y for x, y in DIFFERENT if x == a and not differ_beyond_the_inputs(VARIANTS[a], VARIANTS[y])]
     too_close = [b for b in others if not largest_difference(VARIANTS[a], VARIANTS[b]) > 1e-8]
     assert too_close == []
 
