@@ -10,9 +10,12 @@ from pathlib import Path
 import gradio as gr
 from gradio.themes import Base
 
+from softmax_rnn.explore.models_tab import models_tab
 from softmax_rnn.explore.order_tab import order_tab
 from softmax_rnn.explore.page import session
 from softmax_rnn.explore.parts_tab import parts_tab
+from softmax_rnn.explore.rnn_tab import rnn_tab
+from softmax_rnn.explore.runs_tab import runs_tab
 from softmax_rnn.explore.source import Source
 from softmax_rnn.explore.texts import Texts
 from softmax_rnn.report import theme
@@ -34,8 +37,14 @@ def build(source: Source, folder: Path | None = None) -> gr.Blocks:
         with gr.Tabs():
             with gr.Tab("Order by order"):
                 order_tab(texts, page)
+            with gr.Tab("The RNN at work"):
+                rnn_tab(texts, page)
             with gr.Tab("Take it apart"):
                 parts_tab(page)
+            with gr.Tab("Two models, one prompt"):
+                models_tab(texts)
+            with gr.Tab("Runs"):
+                runs_tab(folder)
 
         def closed(request: gr.Request) -> None:
             texts.forget(session(request))

@@ -6,7 +6,7 @@ A text is read once, whoever asks. Each page keeps its last few texts; a page th
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 
 from softmax_rnn.analysis.reading import Reading, read
@@ -37,6 +37,7 @@ class Texts:
         self.source = source
         self._lock = threading.Lock()
         self._pages: OrderedDict[str, OrderedDict[str, Text]] = OrderedDict()
+        self._closed: deque[str] = deque(maxlen=8 * MOST_PAGES)
 
     def get(self, page: str, text: str) -> Text:
         """The text as the model reads it."""
@@ -53,6 +54,12 @@ class Texts:
         """The page was closed."""
         with self._lock:
             self._pages.pop(page, None)
+            self._closed.append(page)
+
+    def closed(self, page: str) -> bool:
+        """Whether nobody looks at the page any more: what it asked for can end."""
+        with self._lock:
+            return page in self._closed
 
     @property
     def kept(self) -> int:

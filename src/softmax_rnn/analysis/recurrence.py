@@ -1,0 +1,114 @@
+"""Attention as the recurrent network it is, on one head of a text: step by step, with what the state holds.
+
+Every step is `attend.step` on the state before it. Beside the output stand softmax's own, the norm of each hidden state
+H^(n) of a state of fixed size, and what the step added to the whole state.
+
+>>> from softmax_rnn.attention.variants import VARIANTS
+>>> head = Head(*torch.ones(3, 4, 2, dtype=torch.float64))
+>>> steps = list(play(VARIANTS["taylor_2"], head))
+>>> steps[-1].seen, sorted(steps[-1].norms), steps[-1].fixed
+(4, [0, 1, 2], True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from softmax_rnn.analysis.order_by_order import softmax_weights
+from softmax_rnn.analysis.reading import Head
+from softmax_rnn.attention.algebra import fixed_state_score
+from softmax_rnn.attention.attend import attend, step
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import FixedState, State, init_state
+from softmax_rnn.errors import InputError
+
+MOST_STATE_NUMBERS = 2**20
+"""A state beyond this is not copied at every step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The network after one token."""
+
+    seen: int
+    """Tokens so far."""
+    fixed: bool
+    """Whether the state keeps its size."""
+    numbers: int
+    """Numbers in the state."""
+    held: int
+    """How many keys, the last ones, the state still has as they are."""
+    norms: dict[int, float]
+    """|H^(n)| by order; empty for a state that grows."""
+    added: float
+    """|S_t − S_(t−1)|, or the size of the key and the value that were appended."""
+    row_sum: float | None
+    """Σ_j w_tj, where the spec divides by it."""
+    error: float
+    """|o − softmax's o| / max|v|."""
+    matrix: Float[Tensor, "F U"] | None
+    """The state of fixed size itself."""
+
+
+def check_playable(spec: AttentionSpec, key_dim: int, value_dim: int) -> None:
+    """Refuse what a pretrained head cannot give, and states that are too large to watch."""
+    if spec.tensors:
+        raise InputError(
+            f"attention: expected one that needs q, k and v alone, this one needs {', '.join(spec.tensors)} as well"
+        )
+    state = init_state(spec, batch=1, heads=1, key_dim=key_dim, value_dim=value_dim)
+    numbers = sum(x.numel() for x in state.tensors.values())
+    if numbers > MOST_STATE_NUMBERS:
+        most = f"at most {MOST_STATE_NUMBERS:,}"
+        raise InputError(f"attention: a state of {numbers:,} numbers is too large to watch, {most}")
+
+
+def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
+    """The steps of one head. Its queries have softmax's scale 1/√d, which is taken out: the spec brings its own."""
+    check_playable(spec, head.k.shape[1], head.v.shape[1])
+    truth, most = softmax_weights(head) @ head.v, float(head.v.norm(dim=-1).max().clamp(min=1e-30))
+    head = replace(head, q=head.q * head.q.shape[1] ** 0.5)
+    row_sums = _row_sums(spec, head)
+    options = {"key_dim": head.k.shape[1], "value_dim": head.v.shape[1]}
+    state: State = init_state(spec, batch=1, heads=1, dtype=torch.float64, **options)
+    for t in range(len(head.q)):
+        before = state
+        one = (x[None, None, t] for x in (head.q, head.k, head.v))
+        with torch.no_grad():
+            output, state = step(spec, *one, state, nonpositive="ignore")
+        error = float((output[0, 0] - truth[t]).norm()) / most
+        row_sum = None if row_sums is None else float(row_sums[t])
+        yield _step(spec, t + 1, before, state, error, row_sum, head.k.shape[1])
+
+
+def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
+    """Attention of ones, not divided."""
+    if not spec.wants_row_sum:
+        return None
+    bare = replace(spec, normaliser=None, output_norm=None)
+    q, k, ones = (x[None, None] for x in (head.q, head.k, torch.ones_like(head.v[:, :1])))
+    return attend(bare, q, k, ones, nonpositive="ignore")[0, 0, :, 0]
+
+
+def _step(
+    spec: AttentionSpec, seen: int, before: State, state: State, error: float, row_sum: float | None, key_dim: int
+) -> Step:
+    numbers = sum(x.numel() for x in state.tensors.values())
+    if not isinstance(state, FixedState):
+        held = state.tensors["keys"].shape[-2] if "keys" in state.tensors else 0
+        last = [
+            x[..., -1, :].flatten() for x in (state.tensors.get("keys"), state.tensors.get("values")) if x is not None
+        ]
+        added = float(torch.cat(last).norm()) if last else 0.0
+        return Step(seen, False, numbers, held, {}, added, row_sum, error, None)
+    assert isinstance(before, FixedState)
+    score, width = fixed_state_score(spec, key_dim), spec.width(key_dim)
+    assert score is not None
+    norms = {n: float(state.order(score, width, n).norm()) for n in score.orders}
+    added = float((state.matrix - before.matrix).norm())
+    return Step(seen, True, numbers, 0, norms, added, row_sum, error, state.matrix[0, 0])

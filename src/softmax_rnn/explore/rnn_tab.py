@@ -1,0 +1,59 @@
+"""The tab "The RNN at work"."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, session, whole
+from softmax_rnn.explore.rnn_view import curves, frame, playable, played
+from softmax_rnn.explore.source import START
+from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Texts
+
+PAUSE = 0.12
+"""Seconds that a token is shown at least."""
+FIRST = "taylor_2"
+
+
+def rnn_tab(texts: Texts, page: gr.Blocks) -> None:
+    """A text is played by an attention on one head of the model."""
+    with gr.Row():
+        text = gr.Textbox(START, label=f"Text, up to {MOST_TOKENS} tokens", max_length=MOST_CHARACTERS, scale=3)
+        names = [(VARIANTS.short(name), name) for name in playable()]
+        variant = gr.Dropdown(names, value=FIRST, label="Attention", elem_id="rnn-variant")
+    with gr.Row():
+        layer = gr.Number(0, label="Layer", precision=0, minimum=0, elem_id="rnn-layer")
+        head = gr.Number(0, label="Head", precision=0, minimum=0, elem_id="rnn-head")
+        token = gr.Slider(1, 2, 1, step=1, label="Token", elem_id="rnn-token", scale=2)
+        start = gr.Button("Play", variant="primary", elem_id="rnn-play", min_width=90)
+        stop = gr.Button("Stop", elem_id="rnn-stop", min_width=90)
+    shown = gr.HTML("<p class='note'>Play shows the state after every token.</p>", elem_id="rnn-frame")
+    charts = gr.HTML(elem_id="rnn-curves")
+    controls = [text, layer, head, variant]
+
+    def steps(page: str, text: str, layer: Any, head: Any, variant: str) -> Any:
+        return played(texts.get(page, text), whole(layer, "layer"), whole(head, "head"), str(variant))
+
+    @in_one_line(3)
+    def run(text: str, layer: Any, head: Any, variant: str, request: gr.Request) -> Iterator[Any]:
+        this = session(request)
+        done = steps(this, text, layer, head, variant)
+        count = len(done.steps)
+        yield frame(done, 1), curves(done), gr.Slider(maximum=count, value=1)
+        for place in range(2, count + 1):
+            time.sleep(PAUSE)
+            if texts.closed(this):
+                return
+            yield frame(done, place), gr.skip(), place
+
+    @in_one_line(1)
+    def show(text: str, layer: Any, head: Any, variant: str, token: Any, request: gr.Request) -> Any:
+        return frame(steps(session(request), text, layer, head, variant), whole(token, "token"))
+
+    playing = start.click(run, controls, [shown, charts, token], **ONCE)
+    stop.click(None, None, None, cancels=[playing], api_visibility="private")
+    token.input(show, [*controls, token], shown, cancels=[playing], **LIVE)

@@ -1,0 +1,53 @@
+"""The recurrent network on one head: its states are sums over the past, and its outputs are those of attention."""
+
+import pytest
+import torch
+
+from softmax_rnn.analysis import recurrence
+from softmax_rnn.analysis.reading import Head
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def head():
+    torch.manual_seed(5)
+    return Head(*torch.randn(3, 7, 3, dtype=torch.float64))
+
+
+def test_softmax_is_exact_and_its_state_grows(head):
+    steps = list(recurrence.play(VARIANTS["softmax"], head))
+    assert [step.seen for step in steps] == list(range(1, 8))
+    assert max(step.error for step in steps) < 1e-12
+    assert steps[-1].numbers > steps[0].numbers and not steps[-1].fixed
+    assert [step.held for step in steps] == list(range(1, 8))
+    expected = torch.exp(head.scores[6]).sum()
+    assert steps[-1].row_sum == pytest.approx(float(expected), rel=1e-12)
+    appended = torch.cat([head.k[6], head.v[6]]).norm()
+    assert steps[-1].added == pytest.approx(float(appended))
+
+
+def test_a_fixed_state_is_the_sum_of_outer_products(head):
+    steps = list(recurrence.play(VARIANTS["taylor_1"], head))
+    ones = torch.ones(7, 1, dtype=torch.float64)
+    values = torch.cat([head.v, ones], 1)
+    for step in steps:
+        t = step.seen
+        assert step.norms[0] == pytest.approx(float(values[:t].sum(0).norm()))
+        assert step.norms[1] == pytest.approx(float((head.k[:t].T @ values[:t]).norm()))
+        k1 = torch.cat([ones[0], head.k[t - 1]])
+        assert step.added == pytest.approx(float(torch.outer(k1, values[t - 1]).norm()))
+        assert step.numbers == steps[0].numbers
+    x = head.scores[6]
+    weights = (1 + x) / (1 + x).sum()
+    truth = x.softmax(0) @ head.v
+    error = (weights @ head.v - truth).norm() / head.v.norm(dim=-1).max()
+    assert steps[-1].error == pytest.approx(float(error), rel=1e-9)
+
+
+def test_what_cannot_be_played_says_why(head):
+    with pytest.raises(InputError, match="needs output_gate as well"):
+        list(recurrence.play(VARIANTS["softmax_divS_gate"], head))
+    wide = Head(*torch.zeros(3, 2, 64, dtype=torch.float64))
+    with pytest.raises(InputError, match="too large to watch"):
+        list(recurrence.play(VARIANTS["taylor_3"], wide))
