@@ -89,7 +89,7 @@ def model_chart(results: dict[str, Any]) -> Chart:
 def decode_chart(results: dict[str, Any]) -> Chart:
     """Time of a new token and bytes of the state against the context; where lines cross is the break-even."""
     results = _labelled(results)
-    time, state = "milliseconds a new token", "megabytes of state"
+    time, state = "milliseconds per new token", "megabytes of state"
     records = [(time, "transformers' Llama", row["context"], 1e3 * row["llama_seconds"]) for row in results["rows"]]
     records += [(time, row["variant"], row["context"], 1e3 * row["seconds"]) for row in results["rows"]]
     records += [(state, row["variant"], row["context"], row["state_bytes"] / 1e6) for row in results["rows"]]
@@ -128,7 +128,7 @@ def _means(records: Iterable[tuple[Any, ...]], columns: tuple[str, ...]) -> list
     >>> _means([("a", 1, 2.0), ("a", 1, 4.0)], ("name", "x", "y"))
     [{'name': 'a', 'x': 1, 'y': 3.0}]
     """
-    found: dict[tuple[Any, ...], list[float]] = {}
+    groups: dict[tuple[Any, ...], list[float]] = {}
     for *keys, value in records:
-        found.setdefault(tuple(keys), []).append(value)
-    return [dict(zip(columns, (*keys, fmean(values)), strict=True)) for keys, values in found.items()]
+        groups.setdefault(tuple(keys), []).append(value)
+    return [dict(zip(columns, (*keys, fmean(values)), strict=True)) for keys, values in groups.items()]

@@ -44,7 +44,7 @@ def looks(groups: Sequence[str], mark: Literal["strokeDash", "shape"] = "shape")
 
 
 def dashes(groups: Sequence[str]) -> alt.StrokeDashValue:
-    """The dash of each series where the legend shows its shape: a channel of its own would enter the legend."""
+    """The dash of each series where the legend shows its shape: a separate channel would enter the legend."""
     place = f"indexof({json.dumps(groups)}, datum.series)"
     return alt.StrokeDashValue(alt.ExprRef(f"{json.dumps(_marks(groups, DASHES))}[{place}]"))
 
@@ -88,7 +88,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def page_width() -> alt.Parameter:
-    """The pixels there are for the legend, which a page and a figure set to their own."""
+    """The pixels there are for the legend, which a page and a figure set."""
     return alt.param(name="page_width", value=FIGURE_WIDTH)
 
 
@@ -100,7 +100,7 @@ def either(chosen: alt.Parameter, inside: float, outside: float) -> Any:
 def tooltip(titles: dict[str, str | None], texts: tuple[str, ...] = ("name", "series")) -> alt.TooltipValue:
     """Titles and values under the pointer, as an expression in which every title is quoted.
 
-    Vega-Lite's own tooltips quote no backslash, and lose texts where the nearest point is sought.
+    Vega-Lite's tooltips quote no backslash, and lose texts where the nearest point is sought.
     """
 
     def line(key: str, title: str) -> str:
@@ -113,10 +113,10 @@ def tooltip(titles: dict[str, str | None], texts: tuple[str, ...] = ("name", "se
     lines: dict[str, str] = {}
     for key, title in titles.items():
         if title is not None:
-            own = one_line(title)
-            while own in lines:
-                own += " "
-            lines[own] = line(key, own)
+            unique = one_line(title)
+            while unique in lines:
+                unique += " "
+            lines[unique] = line(key, unique)
     return alt.TooltipValue(alt.ExprRef(f"{{{', '.join(lines.values())}}}"))
 
 

@@ -1,4 +1,4 @@
-"""Records for a chart: under the chart's own names of columns, with numbers that it can draw.
+"""Records for a chart: under the chart's names of columns, with numbers that it can draw.
 
 Whoever named a column or a series may have used dots, brackets, quotes and markup, which mean something to Vega-Lite in
 the name of a field. Here they stay values and titles.
@@ -39,7 +39,7 @@ def axis(column: str | Axis) -> Axis:
 
 
 def values(rows: Records, numbers: Mapping[str, Axis | None], texts: Mapping[str, str | None]) -> list[dict[str, Any]]:
-    """The rows under the chart's own names; None where an axis cannot show a number. Columns that are None are left."""
+    """The rows under the chart's names; None where an axis cannot show a number. Columns that are None are left."""
     if not rows:
         raise InputError("rows of a chart: expected at least one, got none")
     return [

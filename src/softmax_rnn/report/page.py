@@ -1,6 +1,6 @@
 """A page as one HTML file that needs no network: texts, tables, charts and the charts' library inside.
 
-Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's own scripts by
+Every text is escaped, in the markup and in the embedded JSON. A content security policy names the page's scripts by
 their hash and forbids every other script and every request, whatever a name in the data may say.
 
 >>> from softmax_rnn.report.elements import Page, Prose, Section

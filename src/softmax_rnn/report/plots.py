@@ -21,7 +21,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.report.channels import dashes, either, looks, page_width, position, tooltip
 from softmax_rnn.report.chart_data import Axis, Records, axis, names, values
 
-# Beyond as many points a line, shapes would hide the line: they show under the pointer only.
+# Beyond as many points per line, shapes would hide the line: they show under the pointer only.
 FEW_POINTS = 24
 # More names than these stand closer together.
 MANY_NAMES = 12
@@ -41,7 +41,7 @@ def line_chart(
     high: str | None = None,
     height: int = 320,
 ) -> Chart:
-    """One line a series, with a band from ``low`` to ``high`` if given; dragging moves, Ctrl and the wheel zoom.
+    """One line per series, with a band from ``low`` to ``high`` if given; dragging moves, Ctrl and the wheel zoom.
 
     A click on a name of the legend singles its line out, further clicks add lines, a double click brings all back.
     """
@@ -64,7 +64,7 @@ def panel_chart(
     width: int = 220,
     height: int = 180,
 ) -> Chart:
-    """The lines of :func:`line_chart` in panels, one a value of ``panel``, at most ``columns`` abreast; no zoom."""
+    """The lines of :func:`line_chart` in panels, one per value of ``panel``, at most ``columns`` abreast; no zoom."""
     lines = alt.layer(*_lines(rows, axis(x), axis(y), series, low, high, panel)).properties(width=width, height=height)
     across = balanced(len(names(rows, panel)), columns)
     by_place = alt.EncodingSortField("place", op="min")

@@ -1,4 +1,4 @@
-"""Curves of a study's page: losses while training, the gap to softmax, accuracy, and the loss by position.
+"""Curves of a study's page: losses while training, the gap to softmax, and the loss by position.
 
 Losses are drawn as the logarithm of the cross entropy, which is what the paper plots.
 
@@ -15,7 +15,7 @@ from typing import Any
 from softmax_rnn.report.data_blocks import Row, data_chart
 from softmax_rnn.report.elements import Block, Prose, Section, Subheading
 from softmax_rnn.report.plots import Axis
-from softmax_rnn.report.study_final import ACCURACY, ONE_SEED, recall_blocks
+from softmax_rnn.report.study_final import ONE_SEED
 from softmax_rnn.report.study_rows import Results, ends, placed, places, summary_rows
 
 LARGE_CHARTS = 4
@@ -26,7 +26,7 @@ STEP, POSITION = Axis("step", "training step"), Axis("position", "position in th
 
 def curves_section(results: Results) -> Section | None:
     """Test and training losses against the step, and the gap to softmax."""
-    rows = _finished_first(summary_rows(results, "curves", "test_loss"))
+    rows = finished_first(summary_rows(results, "curves", "test_loss"))
     if not rows:
         return None
     bands = any(row["low"] is not None for row in rows)
@@ -37,13 +37,13 @@ def curves_section(results: Results) -> Section | None:
     text += " Bands are 95 % intervals over seeds." if bands else f" {ONE_SEED}"
     baseline = results["summary"]["baseline"]
     gap = Axis("gap", f"test loss − {baseline}'s, nats")
-    blocks: list[Block] = [Prose(text), *_charts(rows, "test", "Test loss", STEP, LOG_LOSS)]
-    blocks += _charts(_with_zero(rows, baseline), "gap", f"Gap to {baseline} while training", STEP, gap)
-    blocks += _charts(rows, "train", "Training loss", STEP, LOG_LOSS)
+    blocks: list[Block] = [Prose(text), *curve_charts(rows, "test", "Test loss", STEP, LOG_LOSS)]
+    blocks += curve_charts(_with_zero(rows, baseline), "gap", f"Gap to {baseline} while training", STEP, gap)
+    blocks += curve_charts(rows, "train", "Training loss", STEP, LOG_LOSS)
     return Section("curves", "Loss curves", blocks)
 
 
-def _finished_first(rows: Sequence[Row]) -> list[Row]:
+def finished_first(rows: Sequence[Row]) -> list[Row]:
     """Lines of runs that are not finished come last, so that a variant has the same colour in every chart."""
     return sorted(rows, key=lambda row: row["state"] != "finished")
 
@@ -65,20 +65,11 @@ def positions_section(results: Results) -> Section | None:
         return None
     text = "The test loss at the end of training against the position in the context. A curve that goes on falling"
     text += " says that the variant makes use of what lies far back."
-    charts = _charts(rows, "position", "Test loss by position", POSITION, LOG_LOSS)
+    charts = curve_charts(rows, "position", "Test loss by position", POSITION, LOG_LOSS)
     return Section("positions", "Loss by position", [Prose(text), *charts])
 
 
-def recall_section(results: Results) -> Section | None:
-    """Accuracy on recall tasks: at the end, and while training."""
-    rows = _finished_first(summary_rows(results, "curves", "test_accuracy"))
-    several = len({row["step"] for row in rows if row["kind"] == "accuracy"}) > 1
-    blocks = recall_blocks(results)
-    blocks += _charts(rows, "accuracy", "Accuracy while training", STEP, ACCURACY, large=1) if several else []
-    return Section("recall", "Recall", blocks) if blocks else None
-
-
-def _charts(
+def curve_charts(
     rows: Sequence[Row], kind: str, title: str, by: Axis, value: Axis, large: int = LARGE_CHARTS
 ) -> list[Block]:
     """One large chart per setting, or small panels where there are many settings."""
@@ -97,7 +88,7 @@ def _charts(
 
 
 def _records(rows: Sequence[Row], by: Axis, value: Axis, place: str) -> list[dict[str, Any]]:
-    limits = (0.0, 1.0) if value is ACCURACY else ()
+    limits = (0.0, 1.0) if value.column == "accuracy" else ()
     return [
         {"variant": row["variant"], "line": row["line"], "setting": place, by.column: row[by.column]}
         | ends(value.column, row, *limits)

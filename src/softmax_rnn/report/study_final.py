@@ -23,19 +23,15 @@ from softmax_rnn.report.study_rows import (
     placed,
     places,
     rate_columns,
-    rates_vary,
     seeds_of,
-    setting_name,
-    setting_text,
     summary_rows,
 )
 
 ONE_SEED = "One seed each: there are no intervals, and nothing is claimed from these numbers."
 NEAR, LARGE_GAP = 5, 0.1
-"""Where a gap is larger than 0.1, those below a fifth of the largest are also drawn on a scale of their own."""
+"""Where a gap is larger than 0.1, those below a fifth of the largest are also drawn on a larger scale."""
 CHARTED = 4
 """Relative speeds of more settings than these would be a chart of many pages; the table has them."""
-ACCURACY = Axis("accuracy", "accuracy (0 to 1)")
 # The name of a linear attention says its feature map; it is the first power on it.
 LINEAR = re.compile(r"linear_(elu|relu|cosine)")
 FAMILY = re.compile(r"(.*(?:taylor|power|sata))_(\d+)")
@@ -60,7 +56,7 @@ def losses_section(results: Results) -> Section | None:
     ]
     text = "Cross entropy on the test split at the end of training, in nats per token: mean over seeds ± 95 % interval"
     text += f" (Student's t). The gap is that to {baseline}, seed by seed, as runs of a seed see the same data in the"
-    blocks: list[Block] = [Prose(f"{text} same order; positive is worse."), *_one_seed(rows)]
+    blocks: list[Block] = [Prose(f"{text} same order; positive is worse."), *one_seed(rows)]
     blocks.append(rows_table("final-losses", rows, columns, "Final losses, lowest first in each setting."))
     gaps = _by_gap([row for row in rows if row["gap"]])
     near = near_gaps(gaps)
@@ -70,7 +66,8 @@ def losses_section(results: Results) -> Section | None:
     return Section("losses", "Final losses", blocks)
 
 
-def _one_seed(rows: Sequence[Row]) -> list[Block]:
+def one_seed(rows: Sequence[Row]) -> list[Block]:
+    """A warning where there are no intervals."""
     return [Note(ONE_SEED, "warning")] if seeds_of(rows) < 2 else []
 
 
@@ -103,12 +100,13 @@ def _gap_chart(name: str, rows: Sequence[Row], baseline: str, more: str = "") ->
         series="variant",
         panel="setting",
         reference=0.0,
-        alt=f"Gap of each variant's test loss to {baseline}, with intervals: {_range(records, 'gap', '+.3f')}.",
+        alt=f"Gap of each variant's test loss to {baseline}, with intervals: {range_text(records, 'gap', '+.3f')}.",
         caption=f"Gap to {baseline} with its 95 % interval over seeds{more}; the dashed line is {baseline} itself.",
     )
 
 
-def _range(records: Sequence[dict[str, Any]], name: str, number: str) -> str:
+def range_text(records: Sequence[dict[str, Any]], name: str, number: str) -> str:
+    """The smallest and the largest number with their variants."""
     low, high = (pick(records, key=lambda record: record[name]) for pick in (min, max))
     return f"from {low[name]:{number}} for {low['variant']} to {high[name]:{number}} for {high['variant']}"
 
@@ -169,80 +167,6 @@ def _orders(rows: Sequence[Row], baseline: str) -> list[tuple[str, int, Row]]:
     return [(name, order, row) for name, known in lines.items() for order, row in sorted(known.items())]
 
 
-def recall_blocks(results: Results) -> list[Block]:
-    """Accuracy at the best learning rate, and what the other rates give."""
-    rows = summary_rows(results, "final", "test_accuracy")
-    if not rows:
-        return []
-    columns: list[ColumnOf] = [
-        *place_columns(rows),
-        ("accuracy", lambda row: measured(row["test_accuracy"])),
-        ("behind softmax", lambda row: measured(row["gap"], sign=True)),
-        ("seeds", "seeds"),
-        *rate_columns(rows),
-        ("test loss", lambda row: measured(row["test_loss"])),
-    ]
-    text = "The share of right answers on the test examples of a recall task: mean over seeds ± 95 % interval."
-    if rates_vary(rows):
-        text += " Each variant has the learning rate that suits it best; the spread over all rates stands beside it."
-    table = rows_table("recall-accuracy", rows, columns, "Accuracy in each setting.")
-    blocks: list[Block] = [Prose(text), *_one_seed(rows), table, _accuracy_chart(rows)]
-    return [*blocks, _rates_chart(rows)] if rates_vary(rows) else blocks
-
-
-def numeric_settings(rows: Sequence[Row]) -> list[str]:
-    """Settings of all rows with several values that are all numbers, those of the model first."""
-    values: dict[str, list[str]] = {}
-    for row in rows:
-        for name, value in row["setting"].items():
-            values.setdefault(name, []).append(value)
-    numeric = [
-        name
-        for name, texts in values.items()
-        if len(texts) == len(rows) and len(set(texts)) > 1 and all(re.fullmatch(r"[\d.e+-]+", text) for text in texts)
-    ]
-    return sorted(numeric, key=lambda name: not name.startswith("model."))
-
-
-def _accuracy_chart(rows: Sequence[Row]) -> ChartBlock:
-    by = next(iter(numeric_settings(rows)), None)
-    records = []
-    for row in rows:
-        rest = {name: value for name, value in row["setting"].items() if name != by}
-        record: dict[str, Any] = {"variant": row["variant"], "setting": setting_text(rest) or row["grid"]}
-        record |= {setting_name(by): float(row["setting"][by])} if by else {}
-        records.append(record | ends("accuracy", row["test_accuracy"], 0.0, 1.0))
-    name = setting_name(by) if by else "variant"
-    return data_chart(
-        "recall-chart",
-        records,
-        value=ACCURACY,
-        by=setting_name(by) if by else None,
-        series="variant",
-        panel="setting",
-        alt=f"Accuracy of each variant by {name}: {_range(records, 'accuracy', '.3f')}.",
-        caption=f"Accuracy by {name}, at each variant's best learning rate, with 95 % intervals over seeds.",
-    )
-
-
-def _rates_chart(rows: Sequence[Row]) -> ChartBlock:
-    records = [
-        {"variant": row["variant"], "setting": place, "learning rate": rate["learning_rate"], "accuracy": rate["mean"]}
-        for place, row in placed(rows)
-        for rate in sorted(row["rates"], key=lambda rate: rate["learning_rate"])
-    ]
-    return data_chart(
-        "recall-rates",
-        records,
-        value=ACCURACY,
-        by=Axis("learning rate", log=True),
-        series="variant",
-        panel="setting",
-        alt="Accuracy of each variant against the learning rate: in how wide a range of rates it learns the task.",
-        caption="Accuracy against the learning rate, mean over seeds: how wide the window is.",
-    )
-
-
 def costs_section(results: Results) -> Section | None:
     """Tokens per second, beside softmax's, and bytes."""
     rows = [row for row in results.get("summary", {}).get("final", []) if row["tokens_per_second"]]
@@ -274,7 +198,7 @@ def costs_section(results: Results) -> Section | None:
             series="variant",
             panel="setting",
             reference=1.0,
-            alt=f"Training speed of each variant relative to {baseline}: {_range(records, 'speed', '.2f')}.",
+            alt=f"Training speed of each variant relative to {baseline}: {range_text(records, 'speed', '.2f')}.",
             caption=f"Tokens per second, relative to {baseline}; right of the dashed line is faster.",
         )
         blocks.append(chart)

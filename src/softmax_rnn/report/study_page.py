@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from softmax_rnn.report import study_contrasts, study_curves, study_final, study_words
+from softmax_rnn.report import study_contrasts, study_curves, study_final, study_recall, study_words
 from softmax_rnn.report.elements import Page
 from softmax_rnn.report.page import save_figures, write_page
 from softmax_rnn.report.plots import unchecked_charts
@@ -25,7 +25,7 @@ SECTIONS = (
     study_final.losses_section,
     study_contrasts.effects_section,
     study_contrasts.trends_section,
-    study_curves.recall_section,
+    study_recall.recall_section,
     study_final.orders_section,
     study_curves.curves_section,
     study_curves.positions_section,

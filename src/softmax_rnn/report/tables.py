@@ -46,7 +46,7 @@ _LATEX = {
 
 
 def table_csv(table: TableBlock) -> str:
-    """Numbers in full, each in a column of its own; text that a spreadsheet would run as a formula is made harmless."""
+    """Numbers in full, each in a separate column; text that a spreadsheet would run as a formula is made harmless."""
     return "".join(f"{line}\n" for line in csv_lines(table))
 
 

@@ -59,11 +59,11 @@ def print_checks(checks: Sequence[Check], label: Callable[[str], str] = str) -> 
         table.add_column("variant", overflow="fold")
         for form in forms:
             table.add_column(form, justify="right")
-        found = {(check.variant, check.form): check for check in checks if check.dtype == dtype}
+        by_place = {(check.variant, check.form): check for check in checks if check.dtype == dtype}
         for variant in dict.fromkeys(check.variant for check in checks):
             cells = []
             for form in forms:
-                check = found.get((variant, form))
+                check = by_place.get((variant, form))
                 text = "–" if check is None else f"{_number(check.output_error)} / {_number(check.gradient_error)}"
                 cells.append(text if check is None or check.passed else f"[bold red]{text}[/]")
             table.add_row(label(variant), *cells)
@@ -154,7 +154,7 @@ def _or_none(value: float | None, number_format: str) -> str:
 
 
 def print_run(result: dict[str, Any], folder: str) -> None:
-    """What a finished run found."""
+    """The numbers of a finished run."""
     rows = [
         ("steps", f"{result['step']:,}"),
         ("parameters", f"{result['parameters']:,}"),
@@ -162,7 +162,7 @@ def print_run(result: dict[str, Any], folder: str) -> None:
         ("test loss", _or_none(result["test_loss"], ".4f")),
         ("test perplexity", _or_none(result["test_perplexity"], ".4g")),
         ("test accuracy", _or_none(result["test_accuracy"], ".4f")),
-        ("tokens a second", f"{result['tokens_per_second']:,.0f}"),
+        ("tokens per second", f"{result['tokens_per_second']:,.0f}"),
         ("memory", f"{result['memory_bytes'] / 1e9:.2f} GB"),
         ("folder", folder),
     ]
@@ -186,12 +186,12 @@ def print_doctor(facts: dict[str, Any], packages: Sequence[tuple[str, str, str, 
     """The machine, then every package: there, too old or too new, missing; and the commands that put it right."""
     _facts("This machine", [(name, escape(str(value))) for name, value in facts.items()])
     table = Table(title="Packages")
-    for heading in ("package", "for", "asked for", "found"):
+    for heading in ("package", "for", "asked for", "installed"):
         table.add_column(heading, overflow="fold")
-    for name, serves, wanted, found, fits, _ in packages:
+    for name, serves, wanted, version, fits, _ in packages:
         colour = "green" if fits else "bold red" if serves == "required" else "yellow"
         table.add_row(
-            name, serves, wanted, f"[{colour}]{found or 'missing'}{'' if fits or not found else ', unfit'}[/]"
+            name, serves, wanted, f"[{colour}]{version or 'missing'}{'' if fits or not version else ', unfit'}[/]"
         )
     OUT.print(table)
     for install in dict.fromkeys(install for *_, fits, install in packages if not fits):

@@ -45,7 +45,7 @@ DARK = {
     **{f"series-{i}": colour for i, colour in enumerate(ON_DARK, start=1)},
 }
 
-# Pixels of a figure in a file, where a page would give its own width.
+# Pixels of a figure in a file, where a page would give its width.
 FIGURE_WIDTH = 560
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 

@@ -49,7 +49,7 @@ class StudyRun:
         return len({run.folder for run in self.runs})
 
     def expected_minutes(self) -> float:
-        """The study's own figure, for the runs that are left."""
+        """What the study's file says, for the runs that are left."""
         return self.study.scale(self.scale).minutes * len(self.left) / max(self.count, 1)
 
     def results(self) -> dict[str, Any]:

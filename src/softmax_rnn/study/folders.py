@@ -41,10 +41,10 @@ def find_runs(folder: Path) -> list[Path]:
         raise InputError(f"runs: there is no folder {folder}")
     if (folder / "config.yaml").is_file():
         return [folder]
-    found = sorted(path.parent for pattern in ("runs/*/config.yaml", "*/config.yaml") for path in folder.glob(pattern))
-    if not found:
+    runs = sorted(path.parent for pattern in ("runs/*/config.yaml", "*/config.yaml") for path in folder.glob(pattern))
+    if not runs:
         raise InputError(f"runs: {folder} is not a run and holds none (expected config.yaml, or runs/*/config.yaml)")
-    return found
+    return runs
 
 
 def folder_results(folders: Sequence[Path], command: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The runs of a study: each a resolved configuration with a folder of its own.
+"""The runs of a study: each a resolved configuration with a folder.
 
-A run's folder is named after what varies and its content hash, so a run that is finished is found again and never
+A run's folder is named after what varies and its content hash, so a run that is finished is never
 repeated, and one whose settings have changed is another run.
 """
 

@@ -1,4 +1,4 @@
-"""The report of a study on this machine's own address, made anew when its runs have measured more.
+"""The report of a study on an address of this machine, made anew when its runs have measured more.
 
 The served copy differs from the file in two things: a script that asks whether there is a newer version, and a content
 security policy that allows this one question. Nothing else of the folder is served, and only to this machine.
@@ -59,12 +59,12 @@ class LivePage:
 
     def _files(self) -> str:
         """Another text whenever one of the files has changed."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for place in ("", "runs/*/", "*/"):
             for name in WATCHED:
                 for path in sorted(self._folder.glob(f"{place}{name}")):
-                    found.update(f"{path}\0{_stamp(path)}\0".encode())
-        return found.hexdigest()[:16]
+                    digest.update(f"{path}\0{_stamp(path)}\0".encode())
+        return digest.hexdigest()[:16]
 
 
 def _stamp(path: Path) -> str:
@@ -80,8 +80,8 @@ def live(page: str, version: str) -> bytes:
     script = files("softmax_rnn.report").joinpath("templates/live.js").read_text(encoding="utf-8")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
-    def allow(found: re.Match[str]) -> str:
-        policy = html.unescape(found[0]).replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    def allow(match: re.Match[str]) -> str:
+        policy = html.unescape(match[0]).replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
         return html.escape(f"{policy}; connect-src 'self'")
 
     page = _POLICY.sub(allow, page, count=1)

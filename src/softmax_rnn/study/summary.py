@@ -120,8 +120,8 @@ def final_row(panel: Panel, variant: str) -> dict[str, Any]:
 
 
 def _rate(group: Sequence[Measured], metric: str) -> dict[str, Any]:
-    found = values_of(interval([run.metrics[metric] for run in group]))
-    return {"learning_rate": group[0].varied.get("learning_rate"), **(found or {})}
+    over_seeds = values_of(interval([run.metrics[metric] for run in group]))
+    return {"learning_rate": group[0].varied.get("learning_rate"), **(over_seeds or {})}
 
 
 def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:

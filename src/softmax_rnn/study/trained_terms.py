@@ -1,4 +1,4 @@
-"""The Taylor terms of a study's own model: the first finished run of a variant, on the first rows of its test side."""
+"""The Taylor terms of a model that a study has trained: a variant's first finished run, on the first test rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def trained_terms(runs: Sequence[PlannedRun], variant: str, output: Path) -> dic
     if run is None:
         return None
     if kept.exists():
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found.get("config_hash") == run.config.content_hash():
-            return found
+        before = json.loads(kept.read_text(encoding="utf-8"))
+        if before.get("config_hash") == run.config.content_hash():
+            return before
     value = _measure(run) | {"variant": variant, "run": run.name, "config_hash": run.config.content_hash()}
     write_json(kept, value)
     return value
