@@ -32,6 +32,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, AttentionInterf
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.call import working_dtype
+from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.parts import NearFar, Window
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.prologue import features, running
@@ -68,10 +69,10 @@ def register_attention(name: str | None = None) -> list[str]:
                 " swap the attention modules with softmax_rnn.model.convert.convert"
             )
     names = [name] if name is not None else [n for n in VARIANTS if not VARIANTS[n].tensors]
-    for found in names:
-        AttentionInterface.register(PREFIX + found, attention_function(VARIANTS[found]))
-        AttentionMaskInterface.register(PREFIX + found, visible_keys)
-    return [PREFIX + found for found in names]
+    for variant in names:
+        AttentionInterface.register(PREFIX + variant, attention_function(VARIANTS[variant]))
+        AttentionMaskInterface.register(PREFIX + variant, visible_keys)
+    return [PREFIX + variant for variant in names]
 
 
 def with_scaling(spec: AttentionSpec, scaling: float | None) -> AttentionSpec:
@@ -159,8 +160,13 @@ def attend_at_end(
     positions = real.to(dtype).cumsum(-1)
     carried = running(Along(spec, keys, values, {}, Visibility(before), positions), {})
     last = {slot: x[:, :, -1] for slot, x in carried.items()}
+    decay = None
+    if spec.forget_gate is not None:
+        decay = RunningDecay.of(spec.forget_gate.log_decay({}, keys, q.shape[1]), before).c
     keys = features(spec, keys, keys, {}, positions)[1]
-    state = GrowingState(lengths, last, keys, values, None, before)
+    if spec.differs_by_head:
+        keys, values = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (keys, values))
+    state = GrowingState(lengths, last, keys, values, decay, before)
     if isinstance(spec.structure, NearFar):
         raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
     if isinstance(spec.score, ExpOnRange):
