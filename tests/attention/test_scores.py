@@ -128,6 +128,7 @@ def test_log_bound_bounds_every_weight(score, size):
     assert bool((score.series().value(x).abs().log() <= bound + 1e-12).all())
     exact = sum(abs(c) * size**n for n, c in enumerate(score.coefficients))
     assert math.isclose(float(bound), math.log(exact), rel_tol=1e-12, abs_tol=1e-12)
+    assert math.isclose(scores.log_bound_of(score, size), math.log(exact), rel_tol=1e-12, abs_tol=1e-12)
 
 
 def test_log_bound_does_not_overflow():

@@ -132,21 +132,20 @@ class _Positions:
     def of(cls, call: Call, state: State | None) -> _Positions:
         new = whole = visibility(call.key_mask, call.segment_ids)
         keys = call.shape.time
-        lengths = new.lengths(call.shape.batch, keys, call.q.device)
+        past = None if state is None else state.lengths
+        counts = new.lengths(call.shape.batch, keys, call.q.device, past)
         if isinstance(state, GrowingState) and state.time:
             whole = replace(new, key_mask=_join_masks(state, new.key_mask, call))
             keys += state.time
-        if state is not None:
-            lengths = lengths + state.lengths[:, None]
-        structure, seen = call.spec.structure, lengths
+        structure, seen = call.spec.structure, counts
         if structure is not None:
-            seen = structure.seen(lengths)
+            seen = structure.seen(counts)
             whole = whole.within(structure.width, structure.sinks, call.shape.batch, keys, call.q.device)
         seen = seen.to(call.q.dtype)
         along = Along(call.spec, call.k, call.v, call.tensors, new, seen)
         with torch.autocast(call.q.device.type, enabled=False):
             running = prologue.running(along, {} if state is None else state.running)
-        return cls(new, whole, keys, lengths, seen, running)
+        return cls(new, whole, keys, counts, seen, running)
 
 
 def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Tensor | None:

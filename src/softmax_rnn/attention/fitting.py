@@ -114,7 +114,7 @@ class FittedPolynomial(Fitted):
 
     def _largest_log(self, size: float) -> float:
         size = max(size, 1e-30 if self.score.clamp is None else abs(self.score.clamp))
-        return float(scores.log_bound(self.score, torch.tensor(size, dtype=torch.float64)))
+        return scores.log_bound_of(self.score, size)
 
 
 def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
@@ -123,7 +123,7 @@ def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
     Their weights are not floats whatever the bound is, and those of others must not depend on them.
     """
     lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
-    if bool(lengths.isfinite().all()):
+    if math.isfinite(lengths.max()):
         return lengths
     lengths = torch.linalg.vector_norm(x.detach().double(), dim=-1)
     return lengths.masked_fill(~x.isfinite().all(-1), 0)

@@ -266,3 +266,11 @@ def log_bound(score: Polynomial, size: Tensor) -> Tensor:
         math.log(abs(score.coefficients[n])) + (n * log_size if n else torch.zeros_like(log_size)) for n in score.orders
     ]
     return torch.logsumexp(torch.stack(terms), dim=0)
+
+
+def log_bound_of(score: Polynomial, size: float) -> float:
+    """The same for one number, without tensors: it is asked for at every step of decoding."""
+    log_size = math.log(size)
+    terms = [math.log(abs(score.coefficients[n])) + n * log_size for n in score.orders]
+    largest = max(terms)
+    return largest + math.log(sum(math.exp(term - largest) for term in terms))

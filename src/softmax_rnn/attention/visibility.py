@@ -135,16 +135,20 @@ class Visibility:
             allowed = allowed & self.key_mask[:, None, keys]
         return allowed
 
-    def lengths(self, batch: int, time: int, device: torch.device) -> Int[Tensor, "B T"]:
-        """n_i for every position."""
-        real = self.key_mask
-        if real is None:
-            real = torch.ones(batch, time, dtype=torch.bool, device=device)
-        counted = real.cumsum(-1)
-        if self.first_key is None:
-            return counted
-        before = torch.nn.functional.pad(counted, (1, 0))
-        return counted - before.gather(1, self.first_key)
+    def lengths(
+        self, batch: int, time: int, device: torch.device, past: Int[Tensor, " B"] | None = None
+    ) -> Int[Tensor, "B T"]:
+        """n_i for every position, onwards from the keys of the past."""
+        if self.key_mask is None and past is not None and time == 1:
+            return (past + 1)[:, None]
+        if self.key_mask is not None:
+            counted = self.key_mask.cumsum(-1)
+        else:
+            counted = torch.arange(1, time + 1, device=device).expand(batch, time)
+        if self.first_key is not None:
+            before = torch.nn.functional.pad(counted, (1, 0))
+            counted = counted - before.gather(1, self.first_key)
+        return counted if past is None else counted + past[:, None]
 
 
 def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:

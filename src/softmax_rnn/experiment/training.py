@@ -11,18 +11,14 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.nonpositive import NonPositiveWarning
+from softmax_rnn.attention import nonpositive
 from softmax_rnn.console import ERR
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
-from softmax_rnn.experiment.network import build_network, save_network, state_bytes, suspicion
+from softmax_rnn.experiment.network import build_network, explanation, save_network, state_bytes
 from softmax_rnn.experiment.run_data import RunData, load_run_data
 from softmax_rnn.experiment.run_plan import check_memory
 from softmax_rnn.train.checkpoint import Writer
@@ -73,21 +69,21 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
         "state_bytes": state_bytes(network.config, config.context),
         "data": data.facts,
     }
-    job = Job(
-        name=f"{config.variant} {config.size}",
-        network=network,
-        train=data.train,
-        test=data.test,
-        settings=config,
-        folder=folder,
-        diagnose=suspicion,
-        counts=Counter({ROW_SUMS: 0}),
-    )
     records: dict[str, Writer] = {
         folder.config.name: lambda path: path.write_text(config.to_yaml(), encoding="utf-8"),
         folder.data.name: lambda path: path.write_text(json.dumps(data.facts, indent=2), encoding="utf-8"),
     }
-    with nonpositive_counted(job.counts):
+    with nonpositive.counted() as count:
+        job = Job(
+            name=f"{config.variant} {config.size}",
+            network=network,
+            train=data.train,
+            test=data.test,
+            settings=config,
+            folder=folder,
+            diagnose=explanation,
+            counted=lambda: {ROW_SUMS: count.row_sums},
+        )
         outcome = run_job(
             job,
             lambda weights, path: save_network(network, weights, data.tokenizer, path),
@@ -99,23 +95,6 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
         number = outcome.result[ROW_SUMS]
         ERR.print(f"{number:,} row sums were not positive; the outputs of these rows are not averages", highlight=False)
     return outcome
-
-
-@contextmanager
-def nonpositive_counted(counts: Counter[str]) -> Iterator[None]:
-    """Inside, row sums that are not positive are counted instead of being warned of again and again."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", NonPositiveWarning)
-        show = warnings.showwarning
-
-        def count(message: Warning | str, *where: Any) -> None:
-            if isinstance(message, NonPositiveWarning):
-                counts[ROW_SUMS] += message.row_sums
-            else:
-                show(message, *where)
-
-        warnings.showwarning = count
-        yield
 
 
 def check_data(facts: dict[str, Any], folder: RunFolder) -> None:

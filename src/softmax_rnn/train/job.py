@@ -6,10 +6,9 @@ and order of data, bit for bit, on the CPU with the same number of processes.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from softmax_rnn.train.processes import this_share, wait_for_all
 from softmax_rnn.train.progress import TrainProgress
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.train.signals import StopSignal
-from softmax_rnn.train.training_state import added_up, network_weights
+from softmax_rnn.train.training_state import network_weights
 
 SaveFinal = Callable[[dict[str, Tensor], Path], None]
 """Writes the final model, given its weights, into an empty folder."""
@@ -42,8 +41,8 @@ class Job:
     settings: TrainSettings
     folder: RunFolder
     diagnose: Diagnosis = lambda network, module: f"first bad output: {module}" if module else "all outputs are finite"
-    counts: Counter[str] = field(default_factory=Counter)
-    """What is counted during the run, every name from the start; kept in checkpoints, part of the result."""
+    counted: Callable[[], Mapping[str, int]] = dict
+    """What else this process has counted so far, by name; kept in checkpoints, its sums are part of the result."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,11 @@ def run_job(
         wait_for_all()
         if resume:
             progress.say(f"continuing from step {resume.step} of {steps}")
-        step = TrainingLoop(job, progress, stop, resume).run()
+        loop = TrainingLoop(job, progress, stop, resume)
+        step = loop.run()
         if step < steps:
             return Outcome(job.folder.path, step, stop.name or "a signal", None)
-        return Outcome(job.folder.path, step, None, _finish(job, save_final, facts or {}, first))
+        return Outcome(job.folder.path, step, None, _finish(job, save_final, facts or {}, loop.state.counts(), first))
 
 
 @contextmanager
@@ -100,9 +100,10 @@ def _full_disk(job: Job) -> Iterator[None]:
         raise DiskError(f"{error}; {kept}") from error
 
 
-def _finish(job: Job, save_final: SaveFinal, facts: dict[str, Any], first: bool) -> dict[str, Any] | None:
+def _finish(
+    job: Job, save_final: SaveFinal, facts: dict[str, Any], counts: dict[str, int], first: bool
+) -> dict[str, Any] | None:
     weights = network_weights(job.network)
-    counts = added_up(job.counts)
     result = None
     if first:
         write_folder(job.folder.final, lambda path: save_final(weights, path))

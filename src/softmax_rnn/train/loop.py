@@ -51,8 +51,8 @@ class TrainingLoop:
         self.batches = Batches(job.train, job.settings, self.share)
         self.loss = torch.zeros((), device=self.device)
         """The sum of the losses since the last line of metrics."""
-        self.counters = Counters(counts=job.counts)
-        self.state = TrainingState(job.network, self.optimizer, self.batches, self.loss, self.counters)
+        self.counters = Counters()
+        self.state = TrainingState(job.network, self.optimizer, self.batches, self.loss, self.counters, job.counted)
         if resume is not None:
             self.state.restore(resume.path)
         self._start_clock()

@@ -12,8 +12,7 @@ however many processes wrote them, and any number can continue. Nothing is pickl
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,8 +40,8 @@ class Counters:
     """Steps since the last line of metrics …"""
     unlogged_skipped: int = 0
     """… and those of them that were left out."""
-    counts: Counter[str] = field(default_factory=Counter)
-    """What else is counted, by name; every name is there from the start."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What else was counted before the run was continued, by name, over all processes."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,14 @@ class TrainingState:
     loss: Tensor
     """The sum of this process' losses since the last line of metrics."""
     counters: Counters
+    counted: Callable[[], Mapping[str, int]] = dict
+    """What else this process has counted since it began, by name."""
+
+    def counts(self) -> dict[str, int]:
+        """What else was counted in the whole run, over all processes; all must call."""
+        before = self.counters.counts
+        sums = {name: together_sum(torch.tensor(n, device=self.loss.device)) for name, n in self.counted().items()}
+        return {name: before.get(name, 0) + int(number) for name, number in sums.items()}
 
     def files(self) -> dict[str, Writer]:
         """The writers of a checkpoint's files; all processes must call."""
@@ -63,7 +70,7 @@ class TrainingState:
         random = torch.stack(gathered(_random_state().to(self.loss.device))).cpu()
         losses = torch.stack(gathered(self.loss.clone())).cpu()
         values = {
-            "counters": vars(self.counters) | {"counts": added_up(self.counters.counts)},
+            "counters": vars(self.counters) | {"counts": self.counts()},
             "batches": self.batches.state_dict(),
             "processes": this_share().processes,
         }
@@ -80,9 +87,7 @@ class TrainingState:
         self._restore_moments(read_tensors(folder / "optimizer.safetensors"))
         values = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         self.batches.load_state_dict(values["batches"])
-        share, counts = this_share(), values["counters"].pop("counts")
-        # They were added up over the processes.
-        self.counters.counts.update(counts if share.rank == 0 else {})
+        share = this_share()
         vars(self.counters).update(values["counters"])
         processes = read_tensors(folder / "processes.safetensors")
         if values["processes"] == share.processes:
@@ -103,11 +108,6 @@ class TrainingState:
             # AdamW counts its steps in a number that stays on the CPU.
             put = value if what == "step" else _like(weights[weight], value)
             self.optimizer.state[weights[weight]][what] = put
-
-
-def added_up(counts: Mapping[str, int]) -> dict[str, int]:
-    """The sums over all processes, which count the same things."""
-    return {name: int(together_sum(torch.tensor(number))) for name, number in sorted(counts.items())}
 
 
 def network_weights(network: nn.Module) -> dict[str, Tensor]:

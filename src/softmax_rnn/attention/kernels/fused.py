@@ -28,7 +28,8 @@ def fused(job: Contraction) -> Sums:
         pieces = job.visibility.pieces
         assert pieces is not None, "the plan refuses the fused form for padding between real keys"
         out = _by_pieces(pieces, q, k, v, near)
-    return Sums(out[..., :width].unflatten(1, (kv_heads, groups)), normalised=True)
+    out = out if width == dim else out[..., :width]
+    return Sums(out.unflatten(1, (kv_heads, groups)), normalised=True)
 
 
 def _by_pieces(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor, near: Near | None) -> Tensor:
