@@ -269,3 +269,21 @@ def test_a_real_model():
     cutter = Cutter(model, ids, 96, reading.ranges())
     assert cutter.recovers(cutter.cut("extreme_keys_squared", 16), 0.02)
     assert cutter.cut("taylor", 16).loss > cutter.softmax.loss + 1
+
+
+def test_a_file_of_cuts_that_is_not_ours_is_not_appended_to(tmp_path):
+    file = tmp_path / "cuts.jsonl"
+    file.write_text('{"notes": "of a user"}\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"cuts\.jsonl exists and was not written by this command"):
+        CutFile(file, {"model": "tiny"})
+    file.write_text('{"about": {"model": "other"}, "cut": {"method": "taylor", "order": 2, "layer": null}}\n{"ab')
+    assert CutFile(file, {"model": "tiny"}).known == {}
+
+
+def test_the_command_replaces_no_results_of_others(tmp_path, capsys):
+    from softmax_rnn.__main__ import main
+
+    (tmp_path / "report.html").write_text("mine", encoding="utf-8")
+    assert main(["terms", "smollm2", "--output", str(tmp_path)]) == 2
+    assert "exists and was not written by this command" in capsys.readouterr().err
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "mine"

@@ -29,14 +29,19 @@ class CutFile:
             lines = path.read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise InputError(f"output: {path} cannot be read: {error.strerror}") from error
+        ours = not lines
         for line in lines:
             try:
                 row = json.loads(line)
-                if row["about"] == self.about:
-                    cut = row["cut"]
-                    yield (cut["method"], cut["order"], cut["layer"]), cut
-            except (ValueError, KeyError, TypeError):
+                cut, about = row["cut"], row["about"]
+                place = cut["method"], cut["order"], cut["layer"]
+            except (ValueError, KeyError, TypeError, RecursionError):
                 continue
+            ours = True
+            if about == self.about:
+                yield place, cut
+        if not ours:
+            raise InputError(f"output: {path} exists and was not written by this command; choose another folder")
 
     def find(self, method: str, order: int, layer: int | None) -> dict[str, Any] | None:
         """The cut that was measured before, or None."""

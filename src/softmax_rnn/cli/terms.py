@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,13 +46,16 @@ def terms(
     from softmax_rnn.analysis.perplexity import read_text
     from softmax_rnn.analysis.terms import check_arguments, most_steps, terms_record
     from softmax_rnn.console import progress
-    from softmax_rnn.files import write_json
+    from softmax_rnn.files import folder_with, write_json
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+    from softmax_rnn.train.progress import duration
     from softmax_rnn.validation import check_output
 
     wanted = [] if statistics_only else list(methods or METHODS)
     check_arguments([0, 0], epsilon, tolerance, wanted)
-    check_output(output, folder=True)
+    ours = folder_with("terms.json", "layers", "epsilon_advice", writes=("report.html", "figures"))
+    check_output(output, folder=True, ours=ours)
+    began = time.monotonic()
     content = read_text(text)
     ids = _token_ids(load_tokenizer(model), content, max(tokens, loss_tokens) + 1)
     loaded = load_pretrained(model)
@@ -79,7 +83,8 @@ def terms(
         print_json(value)
         return
     _print(value)
-    print("results: " + ", ".join(str(path) for path in files[:2]) + f" and {len(files) - 2} figures")
+    places = ", ".join(str(path) for path in files[:2])
+    print(f"results: {places} and {len(files) - 2} figures, in {duration(time.monotonic() - began)}")
 
 
 def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:

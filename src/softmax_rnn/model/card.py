@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.files import write_whole
+from softmax_rnn.model.loading import quiet
 
 _TEXT = """---
 library_name: softmax-rnn
@@ -34,7 +35,8 @@ class WithCard(PreTrainedModel):
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
         """transformers' own, and the card."""
-        super().save_pretrained(save_directory, *args, **kwargs)
+        with quiet():
+            super().save_pretrained(save_directory, *args, **kwargs)
         card = Path(save_directory) / "README.md"
         if kwargs.get("is_main_process", True) and not card.exists():
             text = card_text(self)
