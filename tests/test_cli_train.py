@@ -88,7 +88,7 @@ def test_nonfinite_numbers_are_one_line_and_exit_code_1(config, tmp_path, capsys
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith("softmax-rnn: step ")
     assert "on batch" in said
-    assert "suspect the sum of the weights" in said
+    assert "likely causes: the sum of the weights" in said
 
 
 PLACES = {

@@ -1,4 +1,4 @@
-"""The network of a run: its size, its weights by seed, its file, and what to suspect when numbers break."""
+"""The network of a run: its size, its weights by seed, its file, and why numbers break."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from softmax_rnn.attention.parts import Exp
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.experiment.network import build_network, model_config, save_network, state_bytes, suspects, suspicion
+from softmax_rnn.experiment.network import build_network, causes, explanation, model_config, save_network, state_bytes
 from softmax_rnn.model import build_config
 
 
@@ -52,21 +52,21 @@ NORM = "the output norm, which is steep where the sum is near 0"
     ],
 )
 def test_suspicious_parts(variant, said):
-    assert suspects(build_config("nano", variant).spec) == said
+    assert causes(build_config("nano", variant).spec) == said
 
 
 def test_exp_without_anything_to_divide_it_is_suspicious():
     spec = AttentionSpec(score=Exp(), normaliser=None)
-    assert suspects(spec) == ["exp of the scores, which nothing divides or clamps"]
+    assert causes(spec) == ["exp of the scores, which nothing divides or clamps"]
 
 
-def test_a_suspicion_names_the_module_and_the_part():
+def test_an_explanation_names_the_module_and_the_part():
     network = build_network(resolve({"variant": "taylor_3", "model": MODEL, "data": SETTINGS["data"]}), 32)
-    said = suspicion(network, "model.layers.0.self_attn")
-    assert "that of model.layers.0.self_attn; suspect the row sum, which can be 0 or negative" in said
-    assert "all outputs are finite; suspect the row sum" in suspicion(network, None)
+    said = explanation(network, "model.layers.0.self_attn")
+    assert "that of model.layers.0.self_attn; likely causes: the row sum, which can be 0 or negative" in said
+    assert "all outputs are finite; likely causes: the row sum" in explanation(network, None)
     plain = build_network(resolve({"model": MODEL, "data": SETTINGS["data"]}), 32)
-    assert suspicion(plain, None).endswith("suspect the learning rate")
+    assert explanation(plain, None).endswith("likely causes: the learning rate")
 
 
 def test_bytes_of_the_state():

@@ -126,7 +126,7 @@ def test_a_diverging_run_names_the_suspicious_part(tmp_path):
         run_training(config, tmp_path, quiet=True)
     said = str(caught.value)
     assert "on batch " in said
-    assert "suspect the sum of the weights, which grows with the length" in said
+    assert "likely causes: the sum of the weights, which grows with the length" in said
     assert len(said.splitlines()) == 1
 
 

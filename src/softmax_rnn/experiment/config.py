@@ -184,10 +184,10 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     >>> flat({"seed": 0, "data": {"source": "mqar"}})
     {'seed': 0, 'data.source': 'mqar'}
     """
-    found: dict[str, Any] = {}
+    names: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{name}.")
+            names |= flat(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = value
-    return found
+            names[prefix + name] = value
+    return names

@@ -1,4 +1,4 @@
-"""The network of a run, what there is to say about it, and what to suspect when its numbers are no longer finite."""
+"""The network of a run, what there is to say about it, and why its numbers may no longer be finite."""
 
 from __future__ import annotations
 
@@ -124,35 +124,35 @@ def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
     return 4 * numbers
 
 
-def suspicion(network: nn.Module, module: str | None) -> str:
+def explanation(network: nn.Module, module: str | None) -> str:
     """Where it began, and the part of the attention that is known to do such things."""
     where = f"the first output that is not finite is that of {module}" if module else "all outputs are finite"
     assert isinstance(network, SoftmaxRNNForCausalLM)
     specs = [spec for spec in dict.fromkeys(network.config.specs) if spec is not None]
-    reasons = [reason for spec in specs for reason in suspects(spec)]
-    return f"{where}; suspect {' and '.join(dict.fromkeys(reasons)) or 'the learning rate'}"
+    reasons = [reason for spec in specs for reason in causes(spec)]
+    return f"{where}; likely causes: {' and '.join(dict.fromkeys(reasons)) or 'the learning rate'}"
 
 
-def suspects(spec: AttentionSpec) -> list[str]:
+def causes(spec: AttentionSpec) -> list[str]:
     """Parts of a spec that can leave the range of floating point, or have gradients that can.
 
-    >>> suspects(build_config("nano", "taylor_3").spec)
+    >>> causes(build_config("nano", "taylor_3").spec)
     ['the row sum, which can be 0 or negative']
-    >>> suspects(build_config("nano", "softmax").spec)
+    >>> causes(build_config("nano", "softmax").spec)
     []
     """
-    found = []
+    reasons = []
     if isinstance(spec.normaliser, RowSum):
         if can_be_negative(spec):
-            found.append("the row sum, which can be 0 or negative")
+            reasons.append("the row sum, which can be 0 or negative")
         elif isinstance(spec.score, Polynomial) and not spec.score.coefficients[0]:
-            found.append("the row sum, which can be near 0")
+            reasons.append("the row sum, which can be near 0")
     elif isinstance(spec.normaliser, CumulativeGate) and spec.normaliser.minimum is None:
-        found.append("the cumulative gate, which can be near 0")
+        reasons.append("the cumulative gate, which can be near 0")
     elif spec.score.is_exponential and spec.score.clamp is None and spec.output_norm is None:
-        found.append("exp of the scores, which nothing divides or clamps")
+        reasons.append("exp of the scores, which nothing divides or clamps")
     elif spec.normaliser is None and spec.output_norm is None:
-        found.append("the sum of the weights, which grows with the length")
+        reasons.append("the sum of the weights, which grows with the length")
     if spec.output_norm is not None:
-        found.append("the output norm, which is steep where the sum is near 0")
-    return found
+        reasons.append("the output norm, which is steep where the sum is near 0")
+    return reasons
