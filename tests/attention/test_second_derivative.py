@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import gradgradcheck
 
 from attention.cases import NAMES, allowed_forms, attention, inputs
+from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, FixedRange
 from softmax_rnn.attention.rownorm import over_root, unit
@@ -112,3 +113,18 @@ def test_series_can_be_differentiated_twice(series):
 
 def test_the_score_of_a_plain_polynomial_is_its_series():
     assert Polynomial(coefficients=(0.0, 1.0, 3.0)).series() == Powers((0.0, 1.0, 3.0))
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("softmax", "fused"), ("softmax_l2", "fused"), ("taylor_2", "parallel"), ("taylor_2", "recurrent")],
+)
+def test_functional_gradients_are_those_of_autograd(name, form):
+    q, k, v = torch.randn(3, 1, 2, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def loss(x: Tensor) -> Tensor:
+        return attend(VARIANTS[name], x, k, v, form=form).sin().sum()
+
+    x = q.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(loss(x), x)
+    assert torch.equal(torch.func.grad(loss)(q), expected)

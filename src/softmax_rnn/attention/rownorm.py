@@ -20,14 +20,17 @@ class _OverRoot(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, y: Tensor, eps: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def forward(y: Tensor, eps: Tensor, count: int) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         square = torch.linalg.vector_norm(y, dim=-1, keepdim=True).square_().div_(count).add(eps)
         inverse = torch.where(square > 0, square.rsqrt(), 0)
-        out = y * inverse
-        ctx.save_for_backward(out, inverse)
-        ctx.count, ctx.eps_shape = count, eps.shape
+        return y * inverse, inverse
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        _, eps, ctx.count = inputs
+        ctx.eps_shape = eps.shape
+        ctx.save_for_backward(*output)
         ctx.set_materialize_grads(False)
-        return out, inverse
 
     @staticmethod
     def backward(ctx, *grads: Tensor | None) -> tuple[Tensor, Tensor, None]:

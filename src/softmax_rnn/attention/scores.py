@@ -144,10 +144,13 @@ class Series(ABC):
 
 class _Value(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, series: Series) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.series = series
+    def forward(x: Tensor, series: Series) -> Tensor:  # type: ignore[override]
         return series.value(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        x, ctx.series = inputs
+        ctx.save_for_backward(x)
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> tuple[Tensor, None]:

@@ -16,9 +16,12 @@ class _Refuse(torch.autograd.Function):
     """Gradients that cannot be differentiated again; ``sources`` are what they were made of."""
 
     @staticmethod
-    def forward(ctx, form: str, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        ctx.form = form
+    def forward(form: str, count: int, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         return tuple(None if x is None else x.view_as(x) for x in tensors[:count])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.form = inputs[0]
 
     @staticmethod
     def backward(ctx, *_: Tensor) -> tuple[None, ...]:
@@ -48,10 +51,13 @@ def once(form: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 class _Once(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, form: str, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
-        ctx.form = form
-        ctx.save_for_backward(*tensors)
+    def forward(form: str, *tensors: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         return tuple(x.view_as(x) for x in tensors)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.form, *tensors = inputs
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx, *grads: Tensor) -> Any:
