@@ -180,7 +180,8 @@ def _has_fixed_past(call: Call, state: State | None) -> bool:
     """Whether keys have been summed up."""
     if isinstance(state, NearFarState) and call.spec.structure is not None:
         return bool((state.lengths > call.spec.structure.near).any())
-    return isinstance(state, FixedState) and bool((state.lengths > 0).any())
+    # One position goes through the state anyway: whether it is empty need not be looked up.
+    return isinstance(state, FixedState) and (call.shape.time == 1 or bool((state.lengths > 0).any()))
 
 
 def _near_queries(call: Call, job: Contraction) -> Tensor:
