@@ -425,11 +425,11 @@ def times(w: Tensor, y: Tensor) -> Tensor:  # W y, head by head
     return torch.stack([w[h] @ y[h] for h in range(len(y))])
 
 
-def place(r: Row, j: int | None) -> int:  # 1, 2, 3, …: how many keys position j sees
+def place(r: Row, j: int | None) -> int:  # 1, 2, 3, …: the number of position j among the keys of its segment
     known = r.x.__dict__.setdefault("places", {})
     if j is not None and j not in known:
-        known[j] = Row(r.x, j).n
-    return r.n if j is None else known[j]
+        known[j] = len(Row(r.x, j).all_keys)
+    return len(r.all_keys) if j is None else known[j]
 
 
 def hedgehog(r: Row, y: Tensor, j: int | None) -> Tensor:

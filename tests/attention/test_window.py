@@ -11,7 +11,7 @@ import torch
 import oracle
 from attention.cases import MASKS, T, allowed_forms, attention, end_mask, fresh_state, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run
-from oracle import decay, exp, exp5, f, l2, ln, normalised, sum_gv, sum_v, taylor_weight, window
+from oracle import decay, exp, exp5, f, l2, ln, normalised, sum_gv, sum_v, sum_w, taylor_weight, window
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.forms import blockwise
 from softmax_rnn.attention.parts import ForgetGate, Window, taylor_score
@@ -23,6 +23,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositi
 
 WIDTH, SINKS = 5, 2
 W = window(WIDTH, SINKS)
+
+
+cosformer = oracle.alike(oracle.cosformer)
 
 
 def windowed(name: str, width: int = WIDTH, sinks: int = SINKS) -> AttentionSpec:
@@ -45,6 +48,10 @@ SPECS = {
     ),
     "decay": (AttentionSpec(forget_gate=ForgetGate(), structure=Window(WIDTH, SINKS)), normalised(exp, W)),
     "taylor": (windowed("taylor_2"), normalised(taylor_weight(2, oracle.identity), W)),
+    "positions": (
+        windowed("cosformer"),
+        f(lambda r: sum_v(r, cosformer) / (sum_w(r, cosformer) + 1e-6), W),
+    ),
     "by_key": (
         windowed("linear_cosine_by_key"),
         f(lambda r: sum_v(r, lambda r, j: oracle.cosine(r, j) / oracle.Row(r.x, j).n ** r.exponent), W),
@@ -144,6 +151,12 @@ def test_wrong_windows_are_refused():
         Window(4, -1)
     with pytest.raises(InputError, match="structure kind"):
         AttentionSpec.from_dict({"structure": {"kind": "windw", "width": 4}})
+
+
+def test_parts_that_need_all_keys_are_refused():
+    for name, message in {"roformer_linear": "feature_sum", "deltanet": "a write rule", "gla": "per channel"}.items():
+        with pytest.raises(InputError, match=f"structure: .*{message}"):
+            windowed(name)
 
 
 def test_json_there_and_back_and_from_before_there_were_structures():

@@ -15,13 +15,13 @@ from softmax_rnn.attention.visibility import Visibility
 
 
 def features(
-    spec: AttentionSpec, q: Tensor, k: Tensor, tensors: Mapping[str, Tensor], lengths: Float[Tensor, "B T"]
+    spec: AttentionSpec, q: Tensor, k: Tensor, tensors: Mapping[str, Tensor], positions: Float[Tensor, "B T"]
 ) -> tuple[Tensor, Tensor]:
     """φ(q) · scale and φ(k), or the keys that the decay puts in its place."""
     given = k
     if spec.feature_map is not None:
-        q = spec.feature_map.features(q, Side(True, tensors, lengths))
-        k = spec.feature_map.features(k, Side(False, tensors, lengths))
+        q = spec.feature_map.features(q, Side(True, tensors, positions))
+        k = spec.feature_map.features(k, Side(False, tensors, positions))
     if spec.forget_gate is not None:
         k = spec.forget_gate.keys(k, given)
     scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5

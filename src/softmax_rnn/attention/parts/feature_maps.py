@@ -20,7 +20,7 @@ class Side:
     tensors: Mapping[str, Tensor]
     """The tensors of the call, by name."""
     positions: Tensor
-    """How many keys each position sees, itself included (B, T): 1, 2, 3, … in each segment."""
+    """The number of each position among the keys of its segment (B, T): 1, 2, 3, …, windows or not."""
 
 
 def spread(x: Tensor) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.attention.parts.feature_sum import FeatureSum
 from softmax_rnn.attention.parts.score import Polynomial
 from softmax_rnn.errors import InputError
 
@@ -53,6 +54,8 @@ class Structure(Part):
         """Refuse parts that need all earlier keys."""
         if spec.write_rule is not None:
             raise InputError("structure: a write rule reads all earlier keys, so it has no structure over time")
+        if isinstance(spec.normaliser, FeatureSum):
+            raise InputError("structure: feature_sum divides by a sum over all keys; use row_sum")
         if spec.forget_gate is not None and spec.forget_gate.by_channel:
             raise InputError("structure: a decay per channel has no structure over time; use one per head")
 
