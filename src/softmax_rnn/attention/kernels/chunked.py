@@ -77,9 +77,9 @@ class _Chunked(torch.autograd.Function):
             running = state[group.heads].clone()
             for chunk in inputs.chunks(group, layout.places()):
                 weights = chunk.series.value(chunk.products())
-                inside = torch.bmm(chunk.decay_and_mask_(weights), chunk.u)
+                inside = torch.bmm(chunk.mask_(weights), times(chunk.u, chunk.passing.column))
                 past = torch.bmm(chunk.query_features().mT, running)
-                total = inside.add_(times(past, chunk.passing.from_past))
+                total = times(inside, chunk.passing.row).add_(times(past, chunk.passing.from_past))
                 y[group.heads, :, chunk.place] = total.unflatten(1, (q.shape[1], -1))
                 running = chunk.advance(running)
             end[group.heads] = running
@@ -101,7 +101,7 @@ class _Chunked(torch.autograd.Function):
             _backward_queries(inputs, group, grads, state[group.heads].clone())
             d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
         d_decay = None
-        if isinstance(inputs.decay, RunningDecay):
+        if isinstance(inputs.decay, RunningDecay) and ctx.needs_input_grad[3]:
             d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
             d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
         elif isinstance(inputs.decay, ChannelDecay):
@@ -134,9 +134,11 @@ def _backward_queries(inputs: Inputs, group: Group, grads: _Gradients, state: Fl
         place = chunk.place
         dy = grads.y[heads, :, place].flatten(1, 2).to(state.dtype)
         x = chunk.products()
-        dx = torch.bmm(dy, chunk.u.mT).mul_(chunk.decay_and_mask_(chunk.series.slope(x)))
-        weights = chunk.decay_and_mask_(chunk.series.value(x))
-        grads.u[heads, place] = torch.bmm(weights.mT, dy)
+        d_inside = times(dy, chunk.passing.row)
+        dw = torch.bmm(d_inside, times(chunk.u, chunk.passing.column).mT)
+        dx = dw.mul_(chunk.mask_(chunk.series.slope(x)))
+        weights = chunk.mask_(chunk.series.value(x))
+        grads.u[heads, place] = times(torch.bmm(weights.mT, d_inside), chunk.passing.column)
         grads.k[heads, place] = chunk.key_gradient(inside=torch.bmm(dx.mT, chunk.q))
         d_features = torch.bmm(state, times(dy, chunk.passing.from_past).mT)
         d_past = features.query_backward(chunk.query_at_start().mT.contiguous(), d_features, chunk.rows)

@@ -77,6 +77,9 @@ class Passing:
     """e^(c_i − c_j) where i sees j, else 0; None for the plain lower triangle."""
     diagonal: int = 0
     """−1 where the triangle leaves out the own key."""
+    row: Float[Tensor, "N R 1"] | None = None
+    """Where both are floats, e^(c_i − o) and e^(o − c_j) take the place of ``inside``, o the middle of the chunk."""
+    column: Float[Tensor, "N C 1"] | None = None
 
 
 @dataclass
@@ -142,6 +145,13 @@ class Chunk:
 
     def decay_and_mask_(self, weights: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
         """Weights between the positions of the chunk, in place."""
+        self.mask_(weights)
+        if self.passing.row is None or self.passing.column is None:
+            return weights
+        return weights.mul_(self.passing.row).mul_(self.passing.column.mT)
+
+    def mask_(self, weights: Float[Tensor, "N R C"]) -> Float[Tensor, "N R C"]:
+        """The same, where ``row`` and ``column`` are multiplied in by the caller."""
         if self.passing.inside is not None:
             return weights.mul_(self.passing.inside)
         # The rows of each of the G heads are a lower triangle of their own.
@@ -206,9 +216,31 @@ class Inputs:
                 channels,
             )
 
+    @cached_property
+    def _factors_are_floats(self) -> bool:
+        """Whether no decay inside a chunk is too strong to be a product of two factors."""
+        assert isinstance(self.decay, RunningDecay)
+        c, chunk = self.decay.c, self.layout.chunk
+        spans = [c[:, start : start + chunk] for start in range(0, c.shape[1], chunk)]
+        widest = torch.stack([(span.amax(1) - span.amin(1)).amax() for span in spans]).amax()
+        return float(widest) < (120.0 if self.dtype == torch.float32 else 1200.0)
+
+    def _factored(self, decay: RunningDecay, group: Group, place: slice) -> Passing:
+        c = decay.c[group.heads, place]
+        before = decay.c[group.heads, place.start - 1, None] if place.start else torch.zeros_like(c[:, :1])
+        middle, end = (c.amin(1, keepdim=True) + c.amax(1, keepdim=True)) / 2, c[:, -1:]
+        logs = (c - before, end - c, end - before, c - middle, middle - c)
+        from_past, into_state, keep, row, column = (torch.exp(log).to(self.dtype)[..., None] for log in logs)
+        groups = self.q.shape[1]
+        if groups > 1:
+            from_past, row = from_past.repeat(1, groups, 1), row.repeat(1, groups, 1)
+        return Passing(from_past, into_state, keep, row=row, column=column)
+
     def _passing(self, group: Group, place: slice) -> Passing:
         first_key, dtype, device = self.layout.visibility.first_key, self.dtype, self.q.device
         running = self.decay if isinstance(self.decay, RunningDecay) else None
+        if running is not None and first_key is None and self._factors_are_floats:
+            return self._factored(running, group, place)
         diagonal = -1 if isinstance(self.decay, ChannelDecay) and self.decay.reads_before_decay else 0
         if running is None and first_key is None:
             return Passing(diagonal=diagonal)
