@@ -52,8 +52,6 @@ class Structure(Part):
 
     def check(self, spec: AttentionSpec) -> None:
         """Refuse parts that need all earlier keys."""
-        if spec.write_rule is not None:
-            raise InputError("structure: a write rule reads all earlier keys, so it has no structure over time")
         if isinstance(spec.normaliser, FeatureSum):
             raise InputError("structure: feature_sum divides by a sum over all keys; use row_sum")
         if spec.forget_gate is not None and spec.forget_gate.by_channel:
