@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from softmax_rnn.attention.algebra import fixed_state_score
-from softmax_rnn.attention.parts import ForgetGate, InputGate, LayerNorm, MambaDecay, OutputGate, RMSNorm
+from softmax_rnn.attention.parts import ChannelGate, ForgetGate, InputGate, LayerNorm, MambaDecay, OutputGate, RMSNorm
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState
 from softmax_rnn.attention.variants import VARIANTS
@@ -50,6 +50,7 @@ NEUTRAL = {
     "gated_softmax_decay": "gated_softmax_no_gate",
     "power_attention_2": "power_2",
     AttentionSpec(forget_gate=MambaDecay()): "softmax",
+    AttentionSpec(forget_gate=ChannelGate(rank=4, bonus=True)): "softmax",
     AttentionSpec(forget_gate=ForgetGate(divisor=16.0)): "softmax",
     AttentionSpec(input_gate=InputGate(), output_gate=OutputGate(), forget_gate=ForgetGate()): "softmax",
     AttentionSpec(output_gate=OutputGate(after_norm=True), input_gate=InputGate(), output_norm=RMSNorm()): (
