@@ -65,6 +65,10 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     """Causal depthwise convolution over q, k and v with this many taps, in front of RoPE."""
     conv_activation: str | None = None
     conv_bias: bool = False
+    value_dim: int | None = None
+    """The dimension of a head's values; None: that of its queries and keys. RetNet has twice as many."""
+    shared_query_key: bool = False
+    """One query and one key for all heads, as in Mamba-2: heads differ in their values, decays and gates."""
     use_mlp: bool = True
     mamba_state_size: int = 64
     mamba_conv_width: int = 2
@@ -81,6 +85,8 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
             raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {self.attention_dropout}")
         if self.conv_width is not None and self.conv_width < 1:
             raise InputError(f"conv_width: expected 1 or more, or None, got {self.conv_width}")
+        if self.value_dim is not None and self.value_dim < 1:
+            raise InputError(f"value_dim: expected 1 or more, or None (the dimension of a head), got {self.value_dim}")
         if self.conv_activation is not None and self.conv_activation not in ACT2FN:
             raise unknown_name("conv_activation", self.conv_activation, list(ACT2FN))
         assert self.num_key_value_heads is not None

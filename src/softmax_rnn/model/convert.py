@@ -152,10 +152,11 @@ def _adopt(old: nn.Module, new: SpecAttention, spec: AttentionSpec, forget_bias:
     """What a block's attention has beside the projections that it took over."""
     before = old if isinstance(old, SpecAttention) else None
     weight: Tensor = new.q_proj.weight
-    heads = weight.shape[0] // new.head_dim
     fold_gates(None if before is None else before.spec, spec, new.v_proj, new.o_proj)
-    old_parts, kv_heads = None if before is None else before.parts, new.k_proj.weight.shape[0] // new.head_dim
-    new.parts = neutral_tensors(spec, weight, heads, new.head_dim, old_parts, forget_bias, kv_heads)
+    old_parts = None if before is None else before.parts
+    new.parts = neutral_tensors(
+        spec, weight, new.heads, new.head_dim, old_parts, forget_bias, new.kv_heads, new.value_dim
+    )
     for projection in (new.q_proj, new.k_proj, new.v_proj, new.o_proj):
         if projection.bias is not None and projection.bias.is_meta:
             # Qwen2 has biases on all but the last projection; 0 is none.

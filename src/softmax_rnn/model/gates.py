@@ -31,6 +31,7 @@ class SpecTensors(nn.Module):
         heads: int,
         head_dim: int,
         kv_heads: int | None = None,
+        value_dim: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -40,7 +41,7 @@ class SpecTensors(nn.Module):
             "H": heads,
             "K": kv_heads or heads,
             "D": head_dim,
-            "E": head_dim,
+            "E": value_dim or head_dim,
             "F": spec.width(head_dim),
         }
         for name, declared in spec.declared.items():

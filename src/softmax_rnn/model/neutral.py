@@ -60,9 +60,10 @@ def neutral_tensors(
     old: SpecTensors | None,
     forget_bias: float,
     kv_heads: int | None = None,
+    value_dim: int | None = None,
 ) -> SpecTensors:
     """The spec's parameters, neutral; those that the old ones have with the same declaration keep their values."""
-    new = SpecTensors(spec, like.shape[-1], heads, head_dim, kv_heads, device=like.device, dtype=like.dtype)
+    new = SpecTensors(spec, like.shape[-1], heads, head_dim, kv_heads, value_dim, like.device, like.dtype)
     known = {} if old is None else old.spec.declared
     for name, declared in spec.declared.items():
         made = getattr(new, name)

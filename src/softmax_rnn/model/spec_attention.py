@@ -35,15 +35,20 @@ class SpecAttention(nn.Module):
         self.head_dim = config.head_dim
         self.use_rope = config.use_rope
         hidden, bias = config.hidden_size, config.attention_bias
-        queries, keys = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.value_dim = config.value_dim or self.head_dim
+        queries, keys = (
+            (1 if config.shared_query_key else heads) * self.head_dim for heads in (self.heads, self.kv_heads)
+        )
+        values = self.kv_heads * self.value_dim
         self.q_proj = nn.Linear(hidden, queries, bias=bias)
         self.k_proj = nn.Linear(hidden, keys, bias=bias)
-        self.v_proj = nn.Linear(hidden, keys, bias=bias)
-        self.o_proj = nn.Linear(queries, hidden, bias=bias)
-        self.parts = SpecTensors(spec, hidden, config.num_attention_heads, self.head_dim, config.num_key_value_heads)
+        self.v_proj = nn.Linear(hidden, values, bias=bias)
+        self.o_proj = nn.Linear(self.heads * self.value_dim, hidden, bias=bias)
+        self.parts = SpecTensors(spec, hidden, self.heads, self.head_dim, self.kv_heads, self.value_dim)
         self.conv = None
         if config.conv_width is not None:
-            self.conv = ShortConv(queries + 2 * keys, config.conv_width, config.conv_activation, config.conv_bias)
+            self.conv = ShortConv(queries + keys + values, config.conv_width, config.conv_activation, config.conv_bias)
 
     def forward(
         self,
@@ -75,11 +80,13 @@ class SpecAttention(nn.Module):
         flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
         if self.conv is not None:
             flat = self._convolve(self.conv, flat, key_mask, segment_ids, cache)
-        q, k, v = (x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for x in flat)
+        dims = (self.head_dim, self.head_dim, self.value_dim)
+        q, k, v = (x.unflatten(-1, (-1, dim)).transpose(1, 2) for x, dim in zip(flat, dims, strict=True))
         if self.use_rope:
             assert position_embeddings is not None
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
             v = v.to(q.dtype)  # under autocast the rotation is float32, as the core's sums are
+        q, k = q.expand(-1, self.heads, -1, -1), k.expand(-1, self.kv_heads, -1, -1)
         return q, k, v
 
     def _convolve(
