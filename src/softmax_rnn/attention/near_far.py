@@ -65,6 +65,7 @@ def _far(job: Contraction, structure: Structure) -> Contraction:
     v = v.gather(2, place.expand(-1, v.shape[1], -1, v.shape[3]))
     decay = None
     if job.decay is not None:
+        assert isinstance(job.decay, RunningDecay), "a decay per channel is refused"
         c = job.decay.c
         now, then = c[..., past:], c.gather(2, index[:, None].expand(-1, c.shape[1], -1))
         late = torch.where(valid[:, None], now - then, 0)

@@ -69,8 +69,8 @@ class Visibility:
     def _part(self, batch: slice, time: slice) -> Visibility:
         if self.is_plain and self.near is None:
             return self
-        masks = (None if x is None else x[batch, time] for x in (self.key_mask, self.first_key))
-        return Visibility(*masks, None if self.near is None else self.near.part(batch, time))
+        key_mask, first_key = (None if x is None else x[batch, time] for x in (self.key_mask, self.first_key))
+        return Visibility(key_mask, first_key, None if self.near is None else self.near.part(batch, time))
 
     def within(self, width: int, sinks: int, batch: int, time: int, device: torch.device) -> Visibility:
         """The same, cut down to the last ``width`` visible keys and the first ``sinks`` of the segment."""
