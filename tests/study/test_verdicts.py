@@ -43,6 +43,21 @@ def test_rules_on_paired_differences(rule: Claim, a: list[float], b: list[float]
     assert decide(rule, runs({"a": a, "b": b})).state == state
 
 
+@pytest.mark.parametrize(
+    ("rule", "gap", "state"),
+    [
+        (EQUAL, 0.09, "reproduced"),
+        (EQUAL, 0.11, "not reproduced"),
+        (claim(kind="behind", what="b", than="a", by=0.1), 0.11, "reproduced"),
+        (claim(kind="behind", what="b", than="a", by=0.1), 0.09, "not reproduced"),
+    ],
+)
+def test_the_margin_is_the_one_that_the_claim_names(rule: Claim, gap: float, state: str):
+    a = [1.0, 3.0, 5.0]
+    b = [value + gap + wobble for value, wobble in zip(a, (0.0, 1e-4, -1e-4), strict=True)]
+    assert decide(rule, runs({"a": a, "b": b})).state == state
+
+
 def test_pairing_sees_what_means_alone_do_not():
     # The seeds differ by far more than the variants, but every seed agrees on the order.
     a = [1.0, 3.0, 5.0]
