@@ -148,11 +148,11 @@ def test_take_it_apart(visit):
     says(page, "#apart-python", "L2Norm()")
     choose(page, "part-output_norm", "none")
     choose(page, "part-output_gate", "output_gate")
+    says(page, "#apart-python", "OutputGate()")
     page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
     says(page, "#apart-said", "after_norm needs an output_norm")
     choose(page, "part-output_norm", "rms")
-    page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
-    says(page, "#apart-said", "this one is new")
+    says(page, "#apart-python", "after_norm=True")
     assert page.locator("#apart-curves svg").count() == 2
     choose(page, "start", "taylor_2")
     says(page, "#apart-json", "0.5")
