@@ -177,6 +177,19 @@ def test_state_goes_in_and_comes_out_unchanged():
     assert all(torch.equal(x, copy[name]) for name, x in state.tensors.items())
 
 
+@pytest.mark.parametrize("name", ["softmax", "taylor_2"])
+def test_two_continuations_of_one_state_do_not_disturb_each_other(name):
+    spec = VARIANTS[name]
+    tensors, others = inputs(spec, time=TIME), inputs(spec, time=TIME, seed=7)
+    # The first steps make the memory with places to spare that the later ones write into.
+    _, state = extend(spec, **between(tensors, 0, 3), state=fresh_state(spec, tensors))
+    _, state = extend(spec, **between(tensors, 3, 4), state=state)
+    _, first = extend(spec, **between(tensors, 4, 6), state=state)
+    extend(spec, **between(others, 4, 6), state=state)
+    got, _ = extend(spec, **between(tensors, 6, TIME), state=first)
+    assert_close(got, whole(name, False).output[:, :, 6:])
+
+
 def test_query_heads_that_share_keys_share_a_state():
     shared = init_state(VARIANTS["taylor_2"], batch=B, heads=H, kv_heads=HKV, key_dim=D, value_dim=E)
     own = init_state(VARIANTS["power_attention_2"], batch=B, heads=H, kv_heads=HKV, key_dim=D, value_dim=E)
