@@ -19,8 +19,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from plan_table import plans_text
 from repository_links import ROOT, ROOT_PAGES, with_site_links
+from sliders import LIBRARY, exp_figure, head_figure
 from study_results import results_text
 from variant_page import variants_text
+
+from softmax_rnn.report.page import chart_library
 
 GENERATED = {
     "variants": variants_text,
@@ -28,6 +31,8 @@ GENERATED = {
     "plans": plans_text,
     "commands": commands_text,
     "results": results_text,
+    "exp_figure": exp_figure,
+    "head_figure": head_figure,
 }
 PLACE = re.compile(r"^<!-- here: (\w+) -->$", re.MULTILINE)
 
@@ -38,6 +43,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=(ROOT / source).read_text(encoding="utf-8")))
     for measured in sorted((ROOT / "benchmarks").iterdir()):
         files.append(File.generated(config, f"benchmarks/{measured.name}", abs_src_path=str(measured)))
+    files.append(File.generated(config, LIBRARY, content=chart_library()))
     return files
 
 
