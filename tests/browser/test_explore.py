@@ -147,10 +147,12 @@ def test_take_it_apart(visit):
     says(page, "#apart-said", "softmax_l2")
     says(page, "#apart-python", "L2Norm()")
     choose(page, "part-output_norm", "none")
+    page.wait_for_function("!document.querySelector('#apart-python').innerText.includes('L2Norm')")
     choose(page, "part-output_gate", "output_gate")
     says(page, "#apart-python", "OutputGate()")
+    page.wait_for_timeout(500)  # the options of the new kind have come too
     page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
-    says(page, "#apart-said", "after_norm needs an output_norm")
+    page.wait_for_selector("#apart-said .problem")
     choose(page, "part-output_norm", "rms")
     says(page, "#apart-python", "after_norm=True")
     assert page.locator("#apart-curves svg").count() == 2
