@@ -74,13 +74,13 @@ def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
     truth, most = softmax_weights(head) @ head.v, float(head.v.norm(dim=-1).max().clamp(min=1e-30))
     head = replace(head, q=head.q * head.q.shape[1] ** 0.5)
     row_sums = _row_sums(spec, head)
-    options = {"key_dim": head.k.shape[1], "value_dim": head.v.shape[1]}
-    state: State = init_state(spec, batch=1, heads=1, dtype=torch.float64, **options)
+    key_dim, value_dim = head.k.shape[1], head.v.shape[1]
+    state: State = init_state(spec, batch=1, heads=1, key_dim=key_dim, value_dim=value_dim, dtype=torch.float64)
     for t in range(len(head.q)):
         before = state
-        one = (x[None, None, t] for x in (head.q, head.k, head.v))
+        q, k, v = (x[None, None, t] for x in (head.q, head.k, head.v))
         with torch.no_grad():
-            output, state = step(spec, *one, state, nonpositive="ignore")
+            output, state = step(spec, q, k, v, state, nonpositive="ignore")
         error = float((output[0, 0] - truth[t]).norm()) / most
         row_sum = None if row_sums is None else float(row_sums[t])
         yield _step(spec, t + 1, before, state, error, row_sum, head.k.shape[1])

@@ -28,8 +28,9 @@ def estimates(spec: AttentionSpec, dim: int) -> list[str]:
             order += 1
         return side_by_side(order, n_features(taylor_score(order), dim), count)
     score = spec.score
-    plain = spec.feature_map is None and isinstance(score, Polynomial) and score.is_taylor and score.degree > 0
-    if not plain or fixed_state_score(spec, dim) is None:
+    if spec.feature_map is not None or not isinstance(score, Polynomial) or not score.is_taylor or not score.degree:
+        return []
+    if fixed_state_score(spec, dim) is None:
         return []
     count = n_features(score, dim)
     return side_by_side(score.degree, count, count)

@@ -45,8 +45,8 @@ def played(text: Text, layer: int, head: int, name: str) -> Played:
 
 
 def _small(matrix: Tensor) -> Tensor:
-    size = tuple(min(side, MOST_PIXELS) for side in matrix.shape)
-    return torch.nn.functional.adaptive_avg_pool2d(matrix[None], size)[0]
+    rows, columns = (min(side, MOST_PIXELS) for side in matrix.shape)
+    return torch.nn.functional.adaptive_avg_pool2d(matrix[None], (rows, columns))[0]
 
 
 def frame(done: Played, token: int) -> str:
