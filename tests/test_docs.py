@@ -63,7 +63,10 @@ def slow_with(words, items):
 
 @pytest.mark.parametrize(
     "page",
-    slow_with(["smollm2"], [(page, "".join(blocks(page, "python"))) for page in PAGES if blocks(page, "python")]),
+    slow_with(
+        ["smollm2", '"steps": 250'],
+        [(page, "".join(blocks(page, "python"))) for page in PAGES if blocks(page, "python")],
+    ),
     ids=lambda page: page.name,
 )
 def test_python_blocks_of_a_page_run_in_order(page, tmp_path, monkeypatch):

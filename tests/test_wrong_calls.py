@@ -74,13 +74,13 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "state elsewhere": (lambda: step(state(device="meta")), "state: expected the device of q, cpu, got meta"),
     "step with time": (lambda: step(state(), q=Q), "q_t: expected 3 axes (batch, heads, dim), got (1, 2, 5, 4)"),
     "step with a list": (lambda: step(state(), key_mask=[True]), "key_mask: expected a boolean tensor"),
-    "misspelt tensor": (lambda: step(state(), gate=Q_T), "gate: extend() takes no such argument; expected input_gate"),
+    "misspelt tensor": (lambda: step(state(), output_gat=Q_T), "'output_gat'; did you mean 'output_gate'?"),
     "wider state": (lambda: sr.extend(TAYLOR, Q, Q, Q, state(key_dim=8)), "the call needs (1, 2, 15, 5)"),
     # specs
     "explain a name": (lambda: sr.explain("softmax"), "spec: expected an AttentionSpec, such as VARIANTS[name]"),
     "misspelt part": (lambda: sr.AttentionSpec.from_dict({"scor": None}), "unknown part 'scor'; did you mean 'score'?"),
     "a list of parts": (lambda: sr.AttentionSpec.from_dict([1]), "spec: expected parts by name, got a list"),
-    "torn JSON": (lambda: sr.AttentionSpec.from_json("{"), "spec: expected JSON, got '{'"),
+    "torn JSON": (lambda: sr.AttentionSpec.from_json("{"), "spec is not valid JSON: Expecting property name"),
     "part in words": (lambda: sr.AttentionSpec(score="exp"), "score: expected one of exp, polynomial"),
     # the model
     "misspelt size": (lambda: build_config("nanno"), "unknown size 'nanno'; did you mean 'nano'?"),

@@ -70,7 +70,7 @@ USES = [
     use(f"{TRAIN} --set variants.taylor_7.score=null", "variants.taylor_7: score: expected one of exp, polynomial"),
     use("train --config key.yaml --output new", "unknown setting 'stpes'; did you mean 'steps'?"),
     # words and options of the command line
-    use("explin softmax", "No such command 'explin'. Did you mean 'explain'?"),
+    use("explin softmax", "No such command 'explin'. Did you mean 'explain', 'explore'?"),
     use("bench atention", "Did you mean 'attention'?"),
     use("bench", "Missing command: attention, model, decode, train"),
     use("explain", "Missing argument 'name'; see softmax-rnn explain --help"),
@@ -106,7 +106,7 @@ USES = [
     use(f"{TRAIN} --set accumulate=3", "batch_size: expected a multiple of processes × accumulate = 1 × 3, got 8"),
     use(f"{TRAIN} --set fsdp=true", "fsdp: expected 2 or more processes; add --processes N"),
     use(f"{TRAIN} --set decay_steps=1", "decay_steps: expected more than warmup_steps = 2, got 1"),
-    use("compare runs/done softmax", "expected two runs or two variants, got the run runs/done and 'softmax'"),
+    use("compare runs/done softmax", "expected two of a kind, got the run runs/done and the variant softmax"),
     # data
     use("train --output new --data no/such/file.txt", "no file or folder 'no/such/file.txt'"),
     use("train --output new --data empty.txt", "source: empty.txt holds no text"),
@@ -160,15 +160,15 @@ USES = [
     # runs, models and what harmed them
     use("report runs/none", "runs: there is no folder runs/none"),
     use("report run.yaml", "expected the folder of a run or of a study, got the file run.yaml"),
-    use("report notes", "notes is no run and holds none (expected config.yaml, or runs/*/config.yaml)"),
-    use("report torn-study", "torn-study/results.json cannot be read"),
+    use("report notes", "notes is not a run and holds none (expected config.yaml, or runs/*/config.yaml)"),
+    use("report torn-study", "torn-study/results.json is not valid JSON"),
     use("report other-study", "is not what a study writes: it lacks study, machine, variants"),
     use("report runs/torn-config", "runs/torn-config/config.yaml is not valid YAML"),
     use("compare runs/done runs/torn-result", "run: runs/torn-result/result.json is not valid JSON"),
-    use("compare runs/done runs/none", "got the run runs/done and 'runs/none'"),
-    use("compare notes softmax", "the folder notes is no run (it has no config.yaml)"),
+    use("compare runs/done runs/none", "compare: there is no folder runs/none; expected a run, a study, a variant"),
+    use("compare notes softmax", "the folder notes is neither a run (no config.yaml) nor a study (no results.json)"),
     use("compare runs/none runs/nothing", "compare: there is no folder runs/none"),
-    use("compare torn.json softmax", "compare: torn.json is not valid JSON"),
+    use("compare torn.json softmax", "variant: torn.json is not valid JSON"),
     use("compare kind.json softmax", "unknown score kind 'expp'; did you mean 'exp'?"),
     use("generate no/such/folder hello", "model: there is no folder no/such/folder"),
     use("generate notes hello", "model: the folder notes has no config.json"),
@@ -178,7 +178,7 @@ USES = [
     use("generate runs/torn-weights/final hello", "runs/torn-weights/final cannot be loaded: SafetensorError"),
     use("generate runs/other-weights/final hello", "does not fit its config", "is (32, 16), not (40, 16)"),
     use("generate smollm2 hello --state-in none.state", "state_in: there is no file none.state"),
-    use("watch notes", "notes is no run and holds none"),
+    use("watch notes", "notes is not a run and holds none"),
     use("watch runs/done", "port: 8765 cannot be used", "take another with --port", while_=taken_port),
     # outputs
     use("train --config run.yaml --output one.txt", "output: expected a folder, got the file one.txt"),
@@ -251,12 +251,11 @@ def test_a_wrong_use_is_one_line_and_nothing_is_lost(one, inside, monkeypatch, c
     assert content(inside) == before
 
 
-def test_a_context_longer_than_the_data_is_told_after_the_tokenising(inside, capsys):
+def test_a_context_longer_than_the_data_is_told(inside, capsys):
     before = content(inside)
-    typed = "train --output new --context 99999 --set data.max_documents=20 --set data.test_fraction=0.2"
+    typed = "train --output new --batch-size 1 --context 99999 --set data.max_documents=20 --set data.test_fraction=0.2"
     assert main(shlex.split(typed)) == 2
-    progress, line = capsys.readouterr().err.splitlines()
-    assert progress.startswith("tokenising: ")
+    line = capsys.readouterr().err.splitlines()[-1]
     check_line(line, ("context: expected at most the ", " tokens of the train split, got 99999"))
     assert content(inside) == before
 

@@ -62,6 +62,7 @@ def test_the_plan_is_compared_with_every_form_that_serves():
     assert results.choices[0].loss >= 0.5
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_a_process_of_its_own():
     small = memory.in_subprocess(variant="gated_softmax", time=256, key_dim=16, heads=2)
     large = memory.in_subprocess(variant="gated_softmax", time=8192, key_dim=16, heads=8)

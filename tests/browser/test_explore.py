@@ -150,10 +150,9 @@ def test_take_it_apart(visit):
     page.wait_for_function("!document.querySelector('#apart-python').innerText.includes('L2Norm')")
     choose(page, "part-output_gate", "output_gate")
     says(page, "#apart-python", "OutputGate()")
-    page.wait_for_timeout(500)  # the options of the new kind have come too
-    page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
-    page.wait_for_selector("#apart-said .problem")
     choose(page, "part-output_norm", "rms")
+    says(page, "#apart-python", "RMSNorm()")
+    page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
     says(page, "#apart-python", "after_norm=True")
     assert page.locator("#apart-curves svg").count() == 2
     choose(page, "start", "taylor_2")

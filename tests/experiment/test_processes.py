@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -151,7 +152,9 @@ sys.exit(3) if os.environ["RANK"] == "1" else time.sleep(60)
 
 
 def test_a_process_that_fails_ends_the_others_with_its_code_and_no_traceback(capfd):
+    began = time.monotonic()
     assert launch([sys.executable, "-c", FAILS], 2) == 3
+    assert time.monotonic() - began < 50  # the other one would sleep for a minute
     assert capfd.readouterr().err == "one line\n" * 2
 
 

@@ -19,6 +19,7 @@ from transformers import (
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.parts import NearFar
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 from softmax_rnn.model.interface import PREFIX, attend_at_end, read_mask, register_attention, with_scaling
@@ -37,6 +38,8 @@ SIZES = {
     "initializer_range": 0.2,
 }
 FREE = [name for name in VARIANTS if not VARIANTS[name].tensors]
+DECODED = [name for name in FREE if not isinstance(VARIANTS[name].structure, NearFar)]
+"""Those that can go on from a cache of keys and values; a far state is a sum, which only `convert` keeps."""
 
 
 def llama(implementation: str = "sdpa", **options) -> LlamaForCausalLM:
@@ -93,7 +96,7 @@ def test_the_mask_matters() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", DECODED)
 def test_generate_with_the_cache_is_generate_without(name: str) -> None:
     ids, mask = padded("left")
     model = llama(PREFIX + name)
@@ -124,7 +127,7 @@ def test_queries_that_continue_a_cache(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", DECODED)
 def test_attend_at_end_is_the_end_of_attend(name: str) -> None:
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, heads, 7, 4, dtype=torch.float64) for heads in (4, 2, 2))
@@ -134,6 +137,12 @@ def test_attend_at_end_is_the_end_of_attend(name: str) -> None:
     for count in (1, 3):
         end = attend_at_end(VARIANTS[name], q[:, :, -count:], k, v, mask)
         torch.testing.assert_close(end, whole[:, :, -count:], atol=1e-10, rtol=1e-8)
+
+
+def test_a_far_state_is_not_made_from_a_cache_of_keys() -> None:
+    q, k, v = torch.randn(3, 1, 2, 7, 4)
+    with pytest.raises(InputError, match=r"structure: near_far sums up the keys .* decode after convert\(\)"):
+        attend_at_end(VARIANTS["near_far_64"], q[:, :, -1:], k, v, None)
 
 
 def test_backward_and_packed_documents() -> None:

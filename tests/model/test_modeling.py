@@ -24,7 +24,7 @@ def test_attention_holds_only_what_its_spec_needs(variant):
     with torch.device("meta"):
         names = {name.split(".")[0] for name, _ in SpecAttention(config, 0).parts.named_parameters()}
         found = {name for name, _ in SpecAttention(config, 0).named_parameters()}
-    assert names == set(config.spec.tensors)
+    assert names == set(config.specs[0].tensors)
     projections = {f"{x}_proj.weight" for x in "qkvo"}
     conv = {"conv.weight"} if config.conv_width else set()
     conv |= {"conv.bias"} if config.conv_bias else set()

@@ -36,6 +36,7 @@ def cluster() -> Iterator[Any]:
         made.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_lost_node_does_not_lose_its_runs(cluster: Any, tmp_path: Path):
     made, first = cluster

@@ -49,11 +49,12 @@ def report(
         return
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()
     target = output or (folders[0] if study else Path("runs/report"))
-    ours = folder_with(RESULTS, "study", "machine", writes=("report.html", "figures", "tables"))
-    check_output(target, folder=True, ours=ours)
+    check_output(target, folder=True)
     if save is not None:
         check_save(save)
     results = results_of(folders)
+    ours = folder_with(RESULTS, "study", "machine", writes=("report.html", "figures", "tables"))
+    check_output(target, folder=True, ours=ours)
     write_json(target / RESULTS, results, indent=None)
     page = study_page(results)
     path = write_report(page, target)

@@ -5,7 +5,7 @@ Menus, options and starting points are read from the parts and the table, so a n
 >>> kinds("input_gate")[0], "row_sum" in kinds("normaliser"), NONE in kinds("score")
 ('none', True, False)
 >>> default_options("normaliser", "row_sum")
-'minimum=none, eps=0.0, detach=false'
+'minimum=none, eps=0.0, detach=false, absolute=false'
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 >>> config = SoftmaxRNNConfig(attention_spec="linear_elu", num_hidden_layers=2)
 >>> config.spec.normaliser
-RowSum(minimum=None, eps=0.0, detach=False)
+RowSum(minimum=None, eps=0.0, detach=False, absolute=False)
 """
 
 from __future__ import annotations

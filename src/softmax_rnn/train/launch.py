@@ -49,7 +49,8 @@ def launch(command: Sequence[str], processes: int) -> int:
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:
     failed, since = 0, 0.0
-    while any(child.poll() is None for child in children):
+    # Every child is asked, not only up to the first that is running.
+    while None in [child.poll() for child in children]:
         if not failed:
             failed = next((child.returncode for child in children if child.returncode), 0)
             since = time.monotonic()

@@ -218,12 +218,12 @@ class Inputs:
 
     @cached_property
     def _factors_are_floats(self) -> bool:
-        """Whether no decay inside a chunk is too strong to be a product of two factors."""
+        """Whether no decay inside a chunk is too strong to be a product of two factors, with room for large values."""
         assert isinstance(self.decay, RunningDecay)
         c, chunk = self.decay.c, self.layout.chunk
         spans = [c[:, start : start + chunk] for start in range(0, c.shape[1], chunk)]
         widest = torch.stack([(span.amax(1) - span.amin(1)).amax() for span in spans]).amax()
-        return float(widest) < (120.0 if self.dtype == torch.float32 else 1200.0)
+        return float(widest) < (30.0 if self.dtype == torch.float32 else 300.0)
 
     def _factored(self, decay: RunningDecay, group: Group, place: slice) -> Passing:
         c = decay.c[group.heads, place]
