@@ -150,14 +150,17 @@ def test_take_it_apart(visit):
     page.wait_for_function("!document.querySelector('#apart-python').innerText.includes('L2Norm')")
     choose(page, "part-output_gate", "output_gate")
     says(page, "#apart-python", "OutputGate()")
+    options = page.locator("#options-output_gate input")
+    page.wait_for_function("document.querySelector('#options-output_gate input')?.value == 'after_norm=false'")
+    options.fill("")
+    options.press_sequentially("after_norm=true")
+    says(page, "#apart-said", "output_gate: after_norm needs an output_norm")
     choose(page, "part-output_norm", "rms")
-    says(page, "#apart-python", "RMSNorm()")
-    page.locator("#options-output_gate").locator("input, textarea").fill("after_norm=true")
     says(page, "#apart-python", "after_norm=True")
-    assert page.locator("#apart-curves svg").count() == 2
-    choose(page, "start", "taylor_2")
-    says(page, "#apart-json", "0.5")
-    assert AttentionSpec.from_json(page.locator("#apart-json .cm-content").inner_text()) == VARIANTS["taylor_2"]
+    page.wait_for_selector("#apart-curves svg")
+    choose(page, "start", "sata_4")
+    says(page, "#apart-json", "0.0416")
+    assert AttentionSpec.from_json(page.locator("#apart-json .cm-content").inner_text()) == VARIANTS["sata_4"]
     assert page.said == []
 
 

@@ -89,11 +89,12 @@ def sharded(references, tmp_path_factory):
     return base / "run"
 
 
+@pytest.mark.slow
 def test_sharded_weights_give_the_same(two, sharded):
     assert_close(sharded, two)
 
 
-@pytest.mark.parametrize("source", ["two", "sharded"])
+@pytest.mark.parametrize("source", ["two", pytest.param("sharded", marks=pytest.mark.slow)])
 def test_a_checkpoint_of_two_is_continued_by_one(references, source, request, tmp_path):
     reference, folder = references("packed"), tmp_path / "run"
     shutil.copytree(request.getfixturevalue(source), folder)
@@ -106,6 +107,7 @@ def test_a_checkpoint_of_two_is_continued_by_one(references, source, request, tm
     assert_close(folder, reference.folder)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_one_is_continued_by_two_with_sharded_weights(references, tmp_path):
     reference, folder = references("packed"), tmp_path / "run"
     shutil.copytree(reference.folder, folder)
