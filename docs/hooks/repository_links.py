@@ -22,7 +22,7 @@ LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 
 
 def with_site_links(text: str, source: PurePosixPath) -> str:
-    """The text of the file ``source`` with its links as the site has them; what is no file is left as it is."""
+    """The text of the file ``source`` with its links as the site has them; what is not a file is left as it is."""
 
     def replaced(link: re.Match[str]) -> str:
         image, label, target, anchor = link.groups(default="")

@@ -52,5 +52,5 @@ def _facts(name: str, found: Explanation) -> Iterator[tuple[str, str]]:
     yield "Tensors beside q, k, v", ", ".join(f"`{tensor}`" for tensor in found.tensors)
     yield "What cancels", "; ".join(found.cancellations)
     yield "The same function as", ", ".join(_link(other) for other in found.names if other != name)
-    yield "State of a head, d = 64", found.state
+    yield "State per head, d = 64", found.state
     yield "Form at 1,024 positions", f"{found.plan.form} ({found.plan.reason})"

@@ -141,11 +141,11 @@ def _layer(shape: LayerShape, layer: int, order: int | None, longest: int) -> La
     reasons = {
         f"order {order} is above {MAX_STATE_DEGREE}, where a sum over features has no digits left": order
         > MAX_STATE_DEGREE,
-        f"{features:,} features a head are more than {MAX_STATE_FEATURES:,}": features > MAX_STATE_FEATURES,
+        f"{features:,} features per head are more than {MAX_STATE_FEATURES:,}": features > MAX_STATE_FEATURES,
         f"its state is smaller than the cache only from {smaller:,} tokens on": smaller > longest,
     }
     against = next((reason for reason, holds in reasons.items() if holds), None)
-    reason = against or f"a state of {features:,} features a head, smaller than the cache from {smaller:,} tokens on"
+    reason = against or f"a state of {features:,} features per head, smaller than the cache from {smaller:,} tokens on"
     return LayerAdvice(layer, order, against is not None, reason, features, size, flops, smaller, faster)
 
 

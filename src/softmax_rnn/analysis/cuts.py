@@ -28,7 +28,7 @@ from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 
 ORDERS = (2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48)
 TAYLOR_ORDERS = (*(n + odd for n in (2, 4, 8, 12, 20, 40, 60, 80, 100, 120) for odd in (-1, 0)), 140, 170)
-"""Even and odd ones; 171! is no float."""
+"""Even and odd ones; 171! is not a float."""
 
 
 @dataclass(frozen=True)

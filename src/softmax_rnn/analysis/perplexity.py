@@ -1,4 +1,4 @@
-"""How well a model predicts a text, and what changes when its attention is exchanged.
+"""How well a model predicts a text, and what changes when its attention is swapped.
 
     loss = − mean over all predicted tokens of log p(token | its window so far)        perplexity = exp(loss)
 
@@ -97,7 +97,7 @@ class ConversionRow:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What the exchange of the attention does to a pretrained model, before any training."""
+    """What swapping the attention does to a pretrained model, before any training."""
 
     model: str
     tokens: int
@@ -108,7 +108,7 @@ class ConversionReport:
     rows: tuple[ConversionRow, ...]
 
     def to_json(self) -> str:
-        """The report as JSON text; a loss that is no number becomes null."""
+        """The report as JSON text; a loss that is not a number becomes null."""
         return json.dumps(finite(asdict(self)), indent=1, allow_nan=False)
 
 

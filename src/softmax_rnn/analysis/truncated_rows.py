@@ -23,7 +23,7 @@ from torch import Tensor
 from softmax_rnn.errors import InputError
 
 LARGEST_SCORE = 600.0
-"""Beyond, e^−|x| is no float64; trained models stay below 100."""
+"""Beyond, e^−|x| is not a float64; trained models stay below 100."""
 BLOCK_NUMBERS = 2**21
 """Weights of all orders that are in memory at once."""
 LARGEST_ERROR = 2.0

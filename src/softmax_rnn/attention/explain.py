@@ -47,7 +47,7 @@ class Explanation:
             lines += [f"  the same function: {self.simplified}"]
         lines += ["", f"names of this function: {', '.join(self.names) or 'none in the table'}"]
         lines += [f"note: {note}" for note in self.notes]
-        lines += ["", f"state of a head (d = {s.key_dim}): {self.state}"]
+        lines += ["", f"state per head (d = {s.key_dim}): {self.state}"]
         lines += ["", *self.estimates] if self.estimates else []
         lines += [
             "",

@@ -39,7 +39,7 @@ OPTIONS = (
 
 @register_model("softmax_rnn")
 class SoftmaxRNNLM(HFLM):
-    """The harness's Hugging Face model, loaded by us and with exchanged attention where a variant is named.
+    """The harness's Hugging Face model, loaded by us and with its attention swapped where a variant is named.
 
     ``pretrained``: a short name (``smollm2``), a folder, a hub name, or a model; ``variant``: a name of `VARIANTS`.
     """
