@@ -42,11 +42,11 @@ test-all: test
 	$(MAKE) test-browser
 	$(MAKE) test-package
 
-# In a real browser: Debian's Chromium, driven by playwright.
+# In a real browser: Debian's Chromium, driven by playwright. What fails is tried once more: a page may be late.
 test-browser: $(TOOLS)
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null)
 	$(PIP) --constraint constraints.txt playwright
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest tests/browser || $(BIN)/python -m pytest tests/browser --last-failed
 
 check: $(TOOLS)
 	$(BIN)/ruff check .

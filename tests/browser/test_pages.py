@@ -1,11 +1,21 @@
 """Pages in a real browser: drawn, quiet, without a network, usable, and deaf to hostile names."""
 
+import time
+
 import pytest
 
 from report.pages import HARMLESS, HOSTILE, every_block
 from softmax_rnn.report.tables import table_csv
 
 TABLE = next(table for table in every_block(HARMLESS).tables() if table.id == "cells")
+
+
+def until(page, expression):
+    """Ask again and again from here: polling inside the page would need eval, which its policy forbids."""
+    deadline = time.monotonic() + 30
+    while not page.evaluate(expression):
+        assert time.monotonic() < deadline, expression
+        time.sleep(0.05)
 
 
 def column(page, index):
@@ -180,7 +190,7 @@ def test_a_click_on_the_legend_singles_a_line_out(visit):
     page = visit().page
     labels = page.locator("#chart-0 .role-legend-label text")
     labels.nth(2).click()
-    page.wait_for_function("document.querySelectorAll(\"#chart-0 .mark-line path[opacity='0.1']\").length > 0")
+    until(page, "document.querySelectorAll(\"#chart-0 .mark-line path[opacity='0.1']\").length > 0")
     assert lines_of(page, 0.1) == len(HARMLESS) - 1
     labels.nth(4).click()
     page.wait_for_timeout(200)
@@ -221,7 +231,7 @@ def test_a_chart_is_saved_with_colours_of_its_own(visit):
 def test_commands_are_copied(visit):
     page = visit(permissions=["clipboard-read", "clipboard-write"]).page
     page.click("[data-action=copy]")
-    page.wait_for_function("document.querySelector('[data-action=copy]').textContent === 'Copied'")
+    until(page, "document.querySelector('[data-action=copy]').textContent === 'Copied'")
     assert page.evaluate("navigator.clipboard.readText()") == " ".join(HARMLESS)
 
 
@@ -240,7 +250,7 @@ def test_charts_fit_again_when_the_window_changes(visit):
     page = visit(width=1280).page
     wide = page.locator("#chart-0 svg").bounding_box()["width"]
     page.set_viewport_size({"width": 500, "height": 900})
-    page.wait_for_function(f"document.querySelector('#chart-0 svg').getBoundingClientRect().width < {wide - 200}")
+    until(page, f"document.querySelector('#chart-0 svg').getBoundingClientRect().width < {wide - 200}")
     assert page.evaluate("document.documentElement.scrollWidth") <= 500
 
 
