@@ -5,9 +5,10 @@ A part says what it is, and how it is computed; torch is imported only when it c
 
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
-from softmax_rnn.attention.parts.decays import Decay, FixedDecay, ForgetGate, Forgetting, MambaDecay, Schedule
+from softmax_rnn.attention.parts.decays import Decay, ForgetGate, Forgetting, MambaDecay
 from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery, SoftmaxFeatures
 from softmax_rnn.attention.parts.feature_sum import FeatureSum
+from softmax_rnn.attention.parts.fixed_decays import FixedDecay, Schedule
 from softmax_rnn.attention.parts.gates import InputGate, OutputGate
 from softmax_rnn.attention.parts.learned_maps import GatedKeys, Hedgehog, LearnedNorm, LearnedRelu, Projected
 from softmax_rnn.attention.parts.nala import NormAware, Reading

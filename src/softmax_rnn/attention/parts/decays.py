@@ -6,7 +6,7 @@ decay(i, j) = α_{j+1} ⋯ α_i, and parts give log α. Decays per channel are i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -187,73 +187,6 @@ class ForgetGate(Forgetting):
     def text(self) -> str:
         """As the model makes it."""
         return decay_text(self.decay, self.divisor)
-
-
-class Schedule(StrEnum):
-    """Constant decays, head by head; h counts from 0, H heads."""
-
-    RETNET = "retnet"
-    """α = 1 − 2^(−5−h)."""
-    LIGHTNING = "lightning"
-    """log α = −(8/H)(1 − layer/layers) h: head 0 never forgets, and deep layers forget less."""
-    ALIBI = "alibi"
-    """log α = −2^(−8(h+1)/H)."""
-
-
-def _retnet(heads: int, depth: float) -> list[float]:
-    return [math.log1p(-(2.0 ** (-5 - h))) for h in range(heads)]
-
-
-def _lightning(heads: int, depth: float) -> list[float]:
-    return [-8 / heads * (1 - depth) * h for h in range(heads)]
-
-
-def _alibi(heads: int, depth: float) -> list[float]:
-    return [-(2.0 ** (-8 * (h + 1) / heads)) for h in range(heads)]
-
-
-_SCHEDULES: dict[Schedule, tuple[Callable[[int, float], list[float]], str]] = {
-    Schedule.RETNET: (_retnet, "1 − 2^(−5−h)"),
-    Schedule.LIGHTNING: (_lightning, "exp(−8h/H · (1 − layer/layers))"),
-    Schedule.ALIBI: (_alibi, "exp(−2^(−8(h+1)/H))"),
-}
-
-
-@dataclass(frozen=True)
-class FixedDecay(Forgetting):
-    """A constant α per head. No tensor, nothing to learn.
-
-    ``layer`` of ``layers`` matters to the lightning schedule alone. A model fills both in; without them it is layer 0.
-    """
-
-    kind: ClassVar[str] = "fixed_decay"
-    schedule: Schedule = Schedule.RETNET
-    layer: int | None = None
-    layers: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.layer is None) != (self.layers is None):
-            raise InputError(f"layer: expected both layer and layers, or neither, got {self.layer} of {self.layers}")
-        if self.layer is not None and self.layers is not None and not 0 <= self.layer < self.layers:
-            raise InputError(f"layer: expected 0 to {self.layers - 1}, got {self.layer}")
-
-    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """The same at every step."""
-        import torch
-
-        depth = 0.0 if self.layer is None or self.layers is None else self.layer / self.layers
-        rates = torch.tensor(_SCHEDULES[self.schedule][0](heads, depth), dtype=torch.float64, device=k.device)
-        return rates[None, :, None].expand(k.shape[0], -1, k.shape[2])
-
-    def of_layer(self, layer: int, layers: int) -> Forgetting:
-        """Only the lightning schedule knows layers."""
-        known = self.schedule != Schedule.LIGHTNING or self.layer is not None
-        return self if known else replace(self, layer=layer, layers=layers)
-
-    def text(self) -> str:
-        """By the schedule."""
-        return _SCHEDULES[self.schedule][1]
 
 
 STEPS = (1e-3, 0.1)
