@@ -147,6 +147,16 @@ def window(width: int, sinks: int = 0) -> Structure:  # the last width of them, 
     return lambda keys: [j for n, j in enumerate(keys) if n < sinks or n >= len(keys) - width]
 
 
+def levels(w: Weight) -> Weight:  # w · λ_i[bit_length(i XOR j)], positions counted from the segment's first key
+    def weight(r: Row, j: int) -> Tensor:
+        i = len([t for t in r.all_keys if t < r.i])
+        raw = r.x.level_scales * r.x.level_weights[:, r.i]
+        level = min((i ^ (place(r, j) - 1)).bit_length(), raw.shape[-1] - 1)
+        return w(r, j) * torch.log(1 + torch.exp(raw[:, level, None]))
+
+    return weight
+
+
 def near_far(far: Weight, width: int, sinks: int = 0) -> Weight:  # exp on window and sinks, another weight on the rest
     return lambda r, j: exp(r, j) if j in window(width, sinks)(r.all_keys) else far(r, j)
 
@@ -171,6 +181,7 @@ def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v_{i−b}, over the positions t
 # ---- From the formula of one row to a function of tensors
 # Tensors without an axis of the batch.
 PARAMETERS = {"norm_weight", "norm_bias", "length_exponent", "log_rate", "bonus", "skip_weight", "skip_taps"}
+PARAMETERS |= {"level_scales"}
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 
@@ -303,6 +314,10 @@ def mamba(r: Row, j: int) -> Tensor:  # q·k · exp(−e^A Σ Δ) · Δ_j
     return dot()(r, j) * step_decay(r, j) * r.x.time_step[:, j, None]
 
 
+def mamba2(weight: Weight) -> Callable[..., Tensor]:  # RMS(SiLU(z) ⊙ (Σ w v + D v))
+    return f(lambda r: rms5(r, channel_out_gate(r) * (sum_v(r, weight) + own_value(r))))
+
+
 def gated_rms(weight: Weight) -> Callable[..., Tensor]:  # SiLU(g) ⊙ RMS(Σ w v)
     return f(lambda r: channel_out_gate(r) * rms5(r, sum_v(r, weight)))
 
@@ -314,7 +329,11 @@ ORACLE |= {
     "lightning": gated_rms(constant(lightning_rate, dot())),
     "alibi": f(lambda r: sum_v(r, alibi) / sum_w(r, alibi)),
     "simple_gla": gated_rms(lambda r, j: scaled()(r, j) * decay(r, j)),
-    "mamba2_ssd": f(lambda r: rms5(r, channel_out_gate(r) * (sum_v(r, mamba) + own_value(r)))),
+    "mamba2_ssd": mamba2(mamba),
+    "log_linear_mamba2": mamba2(levels(mamba)),
+    "log_linear_linear": normalised(levels(elu_dot)),
+    "log_linear_taylor_2": normalised(levels(taylor_weight(2, identity))),
+    "log_linear_softmax": normalised(levels(exp)),
 }
 
 

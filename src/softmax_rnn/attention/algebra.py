@@ -13,11 +13,14 @@ from math import comb, prod
 
 from softmax_rnn.attention.parts import (
     LayerNorm,
+    Levels,
     NearFar,
+    NearKeys,
     Part,
     Polynomial,
     RMSNorm,
     RowSum,
+    Window,
 )
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec
@@ -172,8 +175,8 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
 
 
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:
-    """How many numbers a head's decoding state holds; None when it grows with the context."""
-    if spec.structure is not None and spec.structure.hides_the_rest:
+    """How many numbers a head's decoding state holds, with levels at most; None when it grows with the context."""
+    if isinstance(spec.structure, Window):
         return spec.structure.near * (spec.width(key_dim) + value_dim)
     score = fixed_state_score(spec, key_dim)
     if score is None:
@@ -182,6 +185,7 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
     carried = (axes_shape(one.running_axes, sizes) for one in spec.parts if one.running_start() is not None)
     near = 0
-    if spec.structure is not None:
+    if isinstance(spec.structure, NearKeys):
         near = spec.structure.near * (key_dim + (features if spec.feature_map else 0) + value_dim)
-    return n_features(score, features) * (value_dim + spec.wants_row_sum) + near + sum(map(prod, carried))
+    states = spec.structure.count - 1 if isinstance(spec.structure, Levels) else 1
+    return states * n_features(score, features) * (value_dim + spec.wants_row_sum) + near + sum(map(prod, carried))

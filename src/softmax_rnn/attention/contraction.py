@@ -17,6 +17,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.levels import LevelWeights
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.visibility import Visibility
 
@@ -65,6 +66,8 @@ class Contraction:
     negative: NegativeRows | None = None
     own: Float[Tensor, "K F"] | None = None
     """What multiplies the channels of the product of a query with its own key, in place of a decay."""
+    levels: LevelWeights | None = None
+    """What multiplies the weights of each level of the past."""
 
     @property
     def running_decay(self) -> RunningDecay | None:
@@ -80,7 +83,8 @@ class Contraction:
     def widened(self) -> Contraction:
         """The same in float64."""
         own = None if self.own is None else self.own.double()
-        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double(), own=own)
+        levels = None if self.levels is None else self.levels.widened()
+        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double(), own=own, levels=levels)
 
     def own_scores(self) -> Float[Tensor, "B K G Tq"]:
         """The product of each query with its own key."""
@@ -101,6 +105,7 @@ class Contraction:
             rows=None if self.rows is None else self.rows[one],
             log_scale=None if self.log_scale is None else self.log_scale[one],
             negative=None if self.negative is None else self.negative.at(t),
+            levels=None if self.levels is None else self.levels.at(t, stop),
         )
 
 

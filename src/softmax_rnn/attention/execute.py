@@ -17,11 +17,12 @@ from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
+from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.near_far import near_and_far
-from softmax_rnn.attention.parts import Forgetting, NearFar
+from softmax_rnn.attention.parts import Forgetting, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
-from softmax_rnn.attention.state import FixedState, GrowingState, NearFarState, State, init_state
+from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, NearFarState, State, init_state
 from softmax_rnn.attention.visibility import Visibility, visibility
 from softmax_rnn.attention.write import written
 
@@ -80,7 +81,9 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
     with torch.autocast(call.q.device.type, enabled=False):
         job, buffers = _prologue(call, state, now)
         past = state if isinstance(state, FixedState) else None
-        before = KeySummary() if past is None else KeySummary(past.key_norm, past.extent)
+        before = KeySummary()
+        if isinstance(state, (FixedState, LevelState)):
+            before = KeySummary(state.key_norm, state.extent)
         has_fixed_state = fixed_state_score(call.spec, call.shape.key_dim) is not None
         form = FORMS[plan.form]
         if call.spec.write_rule is not None:
@@ -94,20 +97,23 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
             )
         else:
             fitted = call.spec.score.fit(job, before, has_fixed_state)
-            sums, matrix = form.run(fitted, None if past is None else past.matrix, keep_state)
+            known = state.stack if isinstance(state, LevelState) else None if past is None else past.matrix
+            sums, matrix = form.run(fitted, known, keep_state)
             summary = fitted.summary
         output = _epilogue(call, sums, now, job.negative)
         if not keep_state:
             return output.to(call.dtype), None
         lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
-        if matrix is not None and structure is None:
-            after: State = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
+        if isinstance(matrix, LevelSums):
+            after: State = LevelState(lengths, running, matrix, summary.key_norm, summary.extent)
+        elif matrix is not None and structure is None:
+            after = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
             decay = None if job.decay is None else job.decay.memory
             kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
             sums_kept = (matrix, summary.key_norm, summary.extent)
             after = GrowingState(*kept) if matrix is None else NearFarState(*kept, *sums_kept)
-            if structure is not None:
+            if isinstance(structure, NearKeys):
                 after = after.trimmed(structure)
     return output.to(call.dtype), after
 
@@ -140,6 +146,7 @@ class _Positions:
         structure, seen = call.spec.structure, counts
         if structure is not None:
             seen = structure.seen(counts)
+        if isinstance(structure, NearKeys):
             whole = whole.within(structure.width, structure.sinks, call.shape.batch, keys, call.q.device)
         seen = seen.to(call.q.dtype)
         along = Along(call.spec, call.k, call.v, call.tensors, new, seen)
@@ -178,10 +185,10 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
 
 def _has_fixed_past(call: Call, state: State | None) -> bool:
     """Whether keys have been summed up."""
-    if isinstance(state, NearFarState) and call.spec.structure is not None:
+    if isinstance(state, NearFarState) and isinstance(call.spec.structure, NearKeys):
         return bool((state.lengths > call.spec.structure.near).any())
     # One position goes through the state anyway: whether it is empty need not be looked up.
-    return isinstance(state, FixedState) and (call.shape.time == 1 or bool((state.lengths > 0).any()))
+    return isinstance(state, (FixedState, LevelState)) and (call.shape.time == 1 or bool((state.lengths > 0).any()))
 
 
 def _near_queries(call: Call, job: Contraction) -> Tensor:
@@ -213,6 +220,10 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     grouped = q.unflatten(1, (heads, -1))
     own = None if spec.forget_gate is None else spec.forget_gate.own_weight(call.tensors)
     job = Contraction(spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own)
+    if isinstance(spec.structure, Levels):
+        counts = now.counts if now.keys == shape.time else now.whole.lengths(shape.batch, now.keys, q.device)
+        weights = spec.structure.weights(call.tensors).unflatten(1, (heads, -1))
+        job = replace(job, levels=LevelWeights(weights, positions(now.whole, counts)))
     return job, buffers
 
 

@@ -13,7 +13,7 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.estimates import estimates
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.parts import Part, RowSum
+from softmax_rnn.attention.parts import Levels, Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
@@ -99,4 +99,8 @@ def state_text(spec: AttentionSpec, key_dim: int, value_dim: int) -> str:
     numbers = state_numbers(spec, key_dim, value_dim)
     if numbers is None:
         return f"grows, {key_dim + value_dim} numbers a token"
+    if isinstance(spec.structure, Levels):
+        states = spec.structure.count - 1
+        each = numbers // states
+        return f"grows with the logarithm: {each:,} numbers for each 1 among the binary digits of n, at most {states}"
     return f"fixed, {numbers:,} numbers (as many as {-(-numbers // (key_dim + value_dim)):,} tokens of keys and values)"

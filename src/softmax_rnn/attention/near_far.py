@@ -20,7 +20,7 @@ from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.recurrent import through_keys
-from softmax_rnn.attention.parts import Exp, Structure
+from softmax_rnn.attention.parts import Exp, NearKeys
 from softmax_rnn.attention.state import NearFarState
 from softmax_rnn.attention.visibility import Visibility
 
@@ -30,7 +30,7 @@ _NEAR = {"parallel": parallel, "blockwise": blockwise, "chunked": blockwise, "re
 def near_and_far(
     job: Contraction,
     near_q: Float[Tensor, "B K G Tq D"],
-    structure: Structure,
+    structure: NearKeys,
     state: NearFarState | None,
     form: Form,
     *,
@@ -53,7 +53,7 @@ def near_and_far(
     return (near if nothing_left else _joined(near, far)), matrix, fitted.summary
 
 
-def _far(job: Contraction, structure: Structure) -> Contraction:
+def _far(job: Contraction, structure: NearKeys) -> Contraction:
     """The far part as an ordinary contraction: at each position arrives the key that leaves the window there."""
     past, time = job.past, job.k.shape[2]
     index, valid = _leaving(job.visibility, structure, past, time, job.k)
@@ -77,7 +77,7 @@ def _far(job: Contraction, structure: Structure) -> Contraction:
 
 
 def _leaving(
-    seen: Visibility, structure: Structure, past: int, time: int, like: Tensor
+    seen: Visibility, structure: NearKeys, past: int, time: int, like: Tensor
 ) -> tuple[Int[Tensor, "B Tq"], Bool[Tensor, "B Tq"]]:
     """The key that leaves the window at each new position, and whether one does."""
     batch, device = like.shape[0], like.device

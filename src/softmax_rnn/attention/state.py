@@ -16,7 +16,8 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
-from softmax_rnn.attention.parts import NearFar, Part, Polynomial, Structure
+from softmax_rnn.attention.levels import LevelSums
+from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.errors import InputError
@@ -36,11 +37,17 @@ class State:
         """All tensors by name."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         named = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()}
+        return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()} | self._stacked
+
+    @property
+    def _stacked(self) -> dict[str, Tensor]:
+        return {}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> State:
         """The inverse of `tensors`."""
+        if any(name.startswith(_LEVEL) for name in tensors):
+            return LevelState.from_stacked(tensors)
         kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
         values: dict[str, Any] = {one.name: tensors.get(one.name) for one in fields(kind)}
         values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
@@ -57,6 +64,7 @@ class State:
 
 
 _RUNNING = "running."
+_LEVEL, _FACTOR = "level.", "factor."
 
 
 def running_starts(spec: AttentionSpec, sizes: Mapping[str, int]) -> Iterator[tuple[Part, float, tuple[int, ...]]]:
@@ -129,7 +137,7 @@ class GrowingState(State):
         """Positions that are kept, padding included."""
         return self.keys.shape[2]
 
-    def trimmed(self, structure: Structure) -> GrowingState:
+    def trimmed(self, structure: NearKeys) -> GrowingState:
         """Without keys that no later query sees, once there are enough of them to be worth a copy."""
         most = structure.near + structure.spare
         if self.time <= most + structure.spare:
@@ -148,7 +156,7 @@ class GrowingState(State):
         mask = real.gather(1, index) & keep.gather(1, index)
         return replace(self, **self._gather(index), key_mask=None if bool(mask.all()) else mask)
 
-    def can_lose(self, count: int, structure: Structure) -> bool:
+    def can_lose(self, count: int, structure: NearKeys) -> bool:
         """Whether the state without its last positions is still whole: no key that they hid has been dropped."""
         real = self.key_mask
         kept = self.lengths.new_full(self.lengths.shape, self.time) if real is None else real.sum(-1)
@@ -193,6 +201,32 @@ class FixedState(State):
         """H^(n): the rows of the matrix that belong to order n of the score."""
         before = sum(n_features(replace_orders(score, m), key_dim) for m in score.orders if m < n)
         return self.matrix[:, :, before : before + n_features(replace_orders(score, n), key_dim)]
+
+
+@dataclass(frozen=True)
+class LevelState(State):
+    """The sums over the blocks of a past by level, about log₂ of its length many, and what the score knows of it."""
+
+    grows: ClassVar[bool] = False
+    stack: LevelSums
+    key_norm: Float[Tensor, "B K"] | None = None
+    extent: Float[Tensor, "B K S"] | None = None
+
+    @property
+    def _stacked(self) -> dict[str, Tensor]:
+        sums = {f"{_LEVEL}{level}": x for level, x in self.stack.sums.items()}
+        return sums | {f"{_FACTOR}{level}": x for level, x in self.stack.factors.items()}
+
+    @classmethod
+    def from_stacked(cls, tensors: Mapping[str, Tensor]) -> LevelState:
+        """The inverse of `tensors`."""
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
+
+        sums, factors = ({int(level): x for level, x in under(prefix).items()} for prefix in (_LEVEL, _FACTOR))
+        known = (tensors.get("key_norm"), tensors.get("extent"))
+        return cls(tensors["lengths"], under(_RUNNING), LevelSums(sums, factors), *known)
 
 
 def replace_orders(score: Polynomial, n: int) -> Polynomial:
@@ -245,6 +279,8 @@ def init_state(
         key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
         if spec.structure is None:
             return FixedState(lengths, running, matrix, key_norm, extent)
+        if isinstance(spec.structure, Levels):
+            return LevelState(lengths, running, LevelSums({1: matrix}), key_norm, extent)
         width = features if spec.feature_map is None else key_dim + features
         keys, values = zeros(batch, shared, 0, width), zeros(batch, shared, 0, value_dim)
         decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.levels import LevelSums
+from softmax_rnn.attention.parts import NearKeys
+from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, State, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.model import llama, ours
@@ -42,6 +44,10 @@ def random_state(state: State, context: int) -> State:
     if isinstance(state, FixedState):
         norm = None if state.key_norm is None else state.key_norm + 8
         return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=norm)
+    if isinstance(state, LevelState):
+        like = state.stack.sums[1]
+        digits = [1, *(n + 1 for n in range(1, context.bit_length()) if context >> n & 1)]
+        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in digits}))
     assert isinstance(state, GrowingState)
     batch, heads, _, key_dim = state.keys.shape
     keys = torch.randn(batch, heads, context, key_dim)
@@ -57,7 +63,7 @@ def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
         heads = config.num_attention_heads
         layer = cache.attention_layer(index)
         state = random_state(init_state(spec, batch=1, heads=heads, key_dim=config.head_dim), context)
-        if isinstance(state, GrowingState) and spec.structure is not None:
+        if isinstance(state, GrowingState) and isinstance(spec.structure, NearKeys):
             state = state.trimmed(spec.structure)
         layer.state = state
         layer.length = context

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
-from softmax_rnn.attention.parts import Structure
-from softmax_rnn.attention.state import FixedState, GrowingState, State
+from softmax_rnn.attention.parts import NearKeys, Structure
+from softmax_rnn.attention.state import GrowingState, State
 from softmax_rnn.errors import InputError
 
 _TAIL = "tail"
@@ -55,11 +55,11 @@ class SpecLayer(CacheLayerMixin):
 
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
-        if isinstance(self.state, FixedState):
+        if self.state is not None and not isinstance(self.state, GrowingState):
             raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
         if self.tail is not None or (self.state is not None and self.state.running):
             raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate)")
-        if self.structure is None or not isinstance(self.state, GrowingState):
+        if not isinstance(self.structure, NearKeys) or not isinstance(self.state, GrowingState):
             return
         if not self.state.can_lose(count, self.structure):
             raise InputError(f"crop: keys that left the window are gone, {count} positions cannot be taken back")

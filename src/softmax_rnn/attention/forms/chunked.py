@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from softmax_rnn.attention.algebra import MAX_STATE_DEGREE, MAX_STATE_FEATURES, fixed_state_score, n_features
 from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PASS, PRODUCT, Form, weight_time
+from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -48,7 +49,10 @@ class Chunked(Form):
         count, width = n_features(score, spec.width(s.key_dim)), s.value_dim + spec.wants_row_sum
         by_channel = spec.forget_gate is not None and spec.forget_gate.by_channel
         chunk = min(chunk_length(count), CHANNEL_CHUNK) if by_channel else chunk_length(count)
-        state = count * (width * 2 * PRODUCT + 2 * PASS * max(score.degree, 1))
+        reads = 1.0
+        if isinstance(spec.structure, Levels):
+            reads = max(1.0, (s.keys // chunk).bit_length() / 2)
+        state = count * (width * (1 + reads) * PRODUCT + 2 * PASS * max(score.degree, 1))
         inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + weight_time(spec))
         tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2
         chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
@@ -57,11 +61,11 @@ class Chunked(Form):
         if by_channel:
             calls, state = 2 * calls, state + s.key_dim * 2 * EXP
         wide = 2.5 if spec.score.needs_wide_state or by_channel else 1
-        near = 0.0 if spec.structure is None else spec.structure.near + 256  # blocks of the window beside the state
+        near = spec.structure.near + 256 if isinstance(spec.structure, NearKeys) else 0  # blocks of the window
         window = s.batch * s.heads * s.queries * near * ((s.key_dim + s.value_dim) * PRODUCT + EXP)
         return (calls + start + window + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
-    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+    def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """Chunk by chunk; the state after the last one comes with it."""
         from softmax_rnn.attention.kernels.chunked import chunked
 

@@ -8,8 +8,9 @@ the form that was measured to be fastest.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from softmax_rnn.attention.parts import Levels, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -46,9 +47,9 @@ class Form(ABC):
         """Its time in nanoseconds, about; asked only where it does not refuse."""
 
     @abstractmethod
-    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+    def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """The sums after the matrix of a fixed state (None: nothing yet), and the matrix after them where the spec
-        has one and it is asked for.
+        has one and it is asked for. With levels it is a stack of them, `LevelSums`.
         """
 
     @abstractmethod
@@ -74,7 +75,7 @@ class FormWithKeys(Form):
     def sums(self, job: Contraction) -> Sums:
         """The sums over the keys."""
 
-    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+    def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """The sums; a matrix to go on with is made by the chunked kernel."""
         sums = self.sums(fitted.for_keys())
         if not (keep_state and fitted.has_fixed_state):
@@ -87,7 +88,7 @@ class FormWithKeys(Form):
 def visible_pairs(spec: AttentionSpec, situation: Situation) -> int:
     """Pairs of a query and a key that it sees, per head, over the batch."""
     pairs, structure = situation.visible_pairs, spec.structure
-    if structure is None or not structure.hides_the_rest:
+    if not isinstance(structure, Window):
         return pairs
     return min(pairs, situation.batch * situation.queries * structure.near)
 
@@ -99,4 +100,6 @@ def weight_time(spec: AttentionSpec) -> float:
         passes += 1
     if spec.forget_gate is not None and not spec.forget_gate.by_channel:
         exponentials, passes = exponentials + 1, passes + 2
+    if isinstance(spec.structure, Levels):
+        passes += 3
     return exponentials * EXP + passes * PASS

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
 from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys, visible_pairs
-from softmax_rnn.attention.parts import RowSum
+from softmax_rnn.attention.parts import Levels, RowSum, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -34,6 +34,7 @@ class Fused(FormWithKeys):
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding stands between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
+            "levels would need a T × T bias": isinstance(spec.structure, Levels),
             "a window over the keys of a past needs a mask": spec.structure is not None
             and situation.keys > situation.queries,
         }
@@ -46,7 +47,7 @@ class Fused(FormWithKeys):
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         pairs = visible_pairs(spec, s)
         calls = 4 * CALL * (s.batch if s.pairs is not None else 1)
-        if pairs < s.visible_pairs and spec.structure is not None:
+        if pairs < s.visible_pairs and isinstance(spec.structure, Window):
             block = window_block(spec.structure.width)
             calls += 6 * CALL * s.queries / block
             pairs = s.batch * s.queries * (spec.structure.near + block)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, Form
+from softmax_rnn.attention.parts import Levels
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -32,12 +33,13 @@ class Recurrent(Form):
         step = s.batch * s.heads
         score = fixed_state_score(spec, s.key_dim)
         if score is not None:
-            step *= n_features(score, spec.width(s.key_dim)) * s.value_dim * 2 * MEMORY_PASS
+            states = s.keys.bit_length() / 2 if isinstance(spec.structure, Levels) else 1
+            step *= n_features(score, spec.width(s.key_dim)) * s.value_dim * 2 * states * MEMORY_PASS
         else:
             step *= s.keys * (s.key_dim + s.value_dim) * MEMORY_PASS / 2
         return s.queries * (30 * CALL + step) * (3 if s.needs_grad else 1)
 
-    def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+    def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """Through the features where the spec has a state of fixed size, else through the keys."""
         from softmax_rnn.attention.kernels.recurrent import through_features, through_keys
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.kernels.blocks import Group, Masks, Scratch, Walk
+from softmax_rnn.attention.levels import LevelTables, PairLevels
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.scores import Series
 
@@ -36,11 +37,13 @@ class Setting:
     negative: NegativeRows | None
     largest_score: float
     """No score is larger: the clamp, or |q||k|. Only the decay asks for it."""
+    positions: Tensor | None = None
+    """(B, T), where levels ask for them."""
 
 
 @dataclass
 class Work:
-    """One pass: the flattened tensors q (N, G, Tq, D), k (N, T, D), v (N, T, E), rows (N, G, Tq, O), and memory."""
+    """One pass: the flattened tensors q (N, G, Tq, D), k (N, T, D), v (N, T, E), rows (N, G, Tq, O), λ, and memory."""
 
     q: Tensor
     k: Tensor
@@ -48,9 +51,12 @@ class Work:
     decay: RunningDecay | None
     rows: Tensor | None
     setting: Setting
+    levels: Tensor | None = None
+    """λ (N, G, Tq, L)."""
 
     def __post_init__(self) -> None:
         self.q, self.k, self.v = self.q.contiguous(), self.k.contiguous(), self.v.contiguous()
+        self.tables = None if self.levels is None else LevelTables(self.levels.shape[-1] - 1, self.levels.dtype)
         self.scratch: Scratch = self.setting.walk.scratch(self.q)
         self.masks = Masks(self.setting.walk, self.q)
 
@@ -87,6 +93,11 @@ class QueryBlock:
         place = slice(past + self.queries.start, past + self.queries.stop)
         c = self.work.decay.from_origin(self.group.heads, place.start, place)
         return c.repeat(1, self.work.q.shape[1])[..., None]
+
+    @cached_property
+    def levels(self) -> Tensor | None:
+        """λ of the queries."""
+        return None if self.work.levels is None else self.rows_of(self.work.levels)
 
     def rows_of(self, x: Tensor) -> Tensor:
         """The rows of this block."""
@@ -164,6 +175,20 @@ class Block:
             x.sub_(self.decay.to(x.dtype))
         self.row.work.masks.add_(x, self.row.group, self.row.queries, self.keys)
         return x
+
+    @cached_property
+    def pairs(self) -> PairLevels:
+        """The levels of the pairs."""
+        positions, tables, walk = self.row.work.setting.positions, self.row.work.tables, self.row.work.setting.walk
+        assert positions is not None and tables is not None
+        here, queries = positions[self.row.group.batches.start], self.row.queries
+        return tables.of(here[walk.past + queries.start : walk.past + queries.stop], here[self.keys])
+
+    def level_(self, *blocks: Tensor) -> None:
+        """Multiply weights, or what is proportional to them, by the λ of their levels, in place."""
+        if self.row.levels is not None:
+            for block in blocks:
+                self.pairs.multiply_(block, self.row.levels)
 
     def decay_and_mask_(self, *blocks: Tensor) -> None:
         """Multiply weights, or what is proportional to them, by decay and mask, in place."""

@@ -23,6 +23,7 @@ class Gradients:
         self.q = torch.empty_like(work.q)
         self.k = torch.zeros_like(work.k)
         self.v = torch.zeros_like(work.v)
+        self.levels = None if work.levels is None else torch.empty_like(work.levels)
         self.d_numerator = d_numerator
         self.d_row_sum = d_row_sum
         # Σ_i w_ij dr_i: the gradient of the value column of ones; only the decay asks for it.
@@ -92,6 +93,7 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
     if scale is not None and row.decay is not None:
         scale = (scale - row.decay).to(scale.dtype)
     dq = torch.zeros(row.q.shape, dtype=row.q.dtype, device=row.q.device)
+    d_levels = None if row.levels is None else torch.zeros_like(row.levels)
     for block in row.blocks():
         if scale is not None and block.has_faded(scale):
             continue
@@ -99,6 +101,7 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
         dw = torch.bmm(dy, block.v.transpose(1, 2), out=block.scratch("dw"))
         if dr is not None:
             dw.add_(dr)
+        d_weights = dw if d_levels is None or row.work.setting.score.clamp is None else dw.clone()
         block.clamp_gradient_(dw, x)
         if scale is not None:
             weights = slopes = exp_(block.logarithms_(x).sub_(scale))
@@ -106,6 +109,9 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
             block.clamp_(x)
             weights, slopes = row.series.value(x), row.series.slope(x)
             block.decay_and_mask_(weights, slopes)
+        if d_levels is not None:
+            block.pairs.add_sums_(d_levels, d_weights * weights)
+            block.level_(*((weights,) if slopes is weights else (weights, slopes)))
         dk, dv, ones = key_grads.of(block)
         dv.baddbmm_(weights.transpose(1, 2), dy)
         if ones is not None and dr is not None:
@@ -113,4 +119,6 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
         dx = dw.mul_(slopes)
         dq.baddbmm_(dx, block.k)
         dk.baddbmm_(dx.transpose(1, 2), row.q)
+    if d_levels is not None and grads.levels is not None:
+        row.write(grads.levels, d_levels)
     return dq

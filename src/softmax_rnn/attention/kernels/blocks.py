@@ -55,6 +55,9 @@ class Walk:
     keys: int
     visibility: Visibility
     device: torch.device
+    has_levels: bool = False
+    row_by_row: bool = False
+    """Whether each row of the batch is worked on by itself."""
 
     @property
     def past(self) -> int:
@@ -69,7 +72,10 @@ class Walk:
     @property
     def query_block(self) -> int:
         """Positions per block of queries; the heads of a group stand side by side in its rows."""
-        return min(max(self.block // self.group_size, 16), self.queries)
+        size = max(self.block // self.group_size, 16)
+        if self.has_levels:  # a power of two: blocks of one level
+            size = 1 << size.bit_length() - 1
+        return min(size, self.queries)
 
     @property
     def numbers_per_head(self) -> int:
@@ -81,7 +87,7 @@ class Walk:
         limit = form.GROUP_NUMBERS.get(self.device.type, form.DEFAULT_GROUP_NUMBERS)
         at_once = max(1, limit // self.numbers_per_head)
         heads = self.kv_heads
-        if at_once >= heads:
+        if at_once >= heads and not self.row_by_row:
             rows = at_once // heads
             starts = range(0, self.batch, rows)
             ends = [min(b + rows, self.batch) for b in starts]

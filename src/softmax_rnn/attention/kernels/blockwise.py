@@ -21,10 +21,16 @@ from softmax_rnn.attention.second_derivative import once
 def blockwise(job: Contraction) -> Sums:
     """The sums of `parallel`, block by block."""
     batch, kv_heads, groups, queries, _ = job.q.shape
-    walk = Walk(batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device)
-    setting = Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job))
+    levels = job.levels
+    row_by_row = levels is not None and levels.rows_differ
+    walk = Walk(
+        batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device, levels is not None, row_by_row
+    )
+    positions = None if levels is None else levels.positions
+    setting = Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job), positions)
     decay = None if job.running_decay is None else job.running_decay.c
-    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, job.rows)]
+    weights = None if levels is None else levels.weights
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, weights, job.rows)]
     numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
     shape = (batch, kv_heads)
     return Sums(
@@ -42,13 +48,13 @@ def _largest_score(job: Contraction) -> float:
 
 class _Blockwise(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, decay, rows, setting: Setting):  # type: ignore[override]
-        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, setting)
+    def forward(ctx, q, k, v, decay, levels, rows, setting: Setting):  # type: ignore[override]
+        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, setting, levels)
         forward = _exp_forward if setting.score.is_exponential else _forward
         numerator, row_sum, log_scale = forward(work)
         # The sums themselves are needed again only for the gradient of the decay.
         sums = (None, None) if decay is None else (numerator, row_sum)
-        ctx.save_for_backward(q, k, v, decay, rows, *sums, log_scale)
+        ctx.save_for_backward(q, k, v, decay, levels, rows, *sums, log_scale)
         ctx.setting = setting
         if log_scale is not None:
             ctx.mark_non_differentiable(log_scale)
@@ -58,14 +64,14 @@ class _Blockwise(torch.autograd.Function):
     @staticmethod
     @once("blockwise")
     def backward(ctx, d_numerator, d_row_sum, _):  # type: ignore[override]
-        q, k, v, decay, rows, numerator, row_sum, log_scale = ctx.saved_tensors
-        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, ctx.setting)
+        q, k, v, decay, levels, rows, numerator, row_sum, log_scale = ctx.saved_tensors
+        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, ctx.setting, levels)
         if d_numerator is None:
             d_numerator = q.new_zeros(*q.shape[:3], v.shape[-1])
         grads = Gradients(work, d_numerator.contiguous(), d_row_sum)
         walk_backward(work, grads, log_scale)
         d_decay = None if decay is None else grads.of_decay(work, numerator, row_sum)
-        return grads.q, grads.k, grads.v, d_decay, None, None
+        return grads.q, grads.k, grads.v, d_decay, grads.levels, None, None
 
 
 def _empty_sums(work: Work) -> tuple[Tensor, Tensor | None]:
@@ -89,6 +95,7 @@ def _exp_forward(work: Work) -> tuple[Tensor, Tensor | None, Tensor]:
                 x = block.logarithms_(block.dots())
                 newest = torch.maximum(largest, x.amax(-1, keepdim=True))
                 weights = exp_(x.sub_(newest))
+                block.level_(weights)
                 shrink = torch.exp(largest - newest)
                 total.mul_(shrink).baddbmm_(weights, block.v)
                 if row_sum is not None:
@@ -113,6 +120,7 @@ def _forward(work: Work) -> tuple[Tensor, Tensor | None, None]:
             for block in row.blocks():
                 weights = row.series.value(block.clamp_(block.dots()))
                 block.decay_and_mask_(weights)
+                block.level_(weights)
                 if negative is not None:
                     negative.note(weights, group.heads, row.queries)
                 total.baddbmm_(weights, block.v)

@@ -14,6 +14,7 @@ and values (the gradient of S). No state is stored, so its memory does not grow 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -44,8 +45,15 @@ def split_sums(job: Contraction, y: Float[Tensor, "B K G Tq U"]) -> Sums:
     return Sums(y, None, job.log_scale)
 
 
-def chunked(job: Contraction, state: Float[Tensor, "B K F U"] | None = None) -> tuple[Sums, Float[Tensor, "B K F U"]]:
-    """The sums of `parallel`, continued from a state, and the state after the last position."""
+def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
+    """The sums of `parallel`, continued from a state (B, K, F, U), and the state after the last position.
+
+    With levels a state is a stack of them, `LevelSums`.
+    """
+    if job.levels is not None:
+        from softmax_rnn.attention.kernels.levelled import levelled
+
+        return levelled(job, state)
     polynomial = job.score.finite_features
     assert polynomial is not None
     features = SymmetricFeatures(polynomial, job.k.shape[-1])

@@ -50,12 +50,17 @@ class Layout:
         """The positions of the chunks, in order."""
         return [slice(a, min(a + self.chunk, self.time)) for a in range(0, self.time, self.chunk)]
 
+    @property
+    def rows_together(self) -> bool:
+        """Whether the rows of the batch have their borders at the same places."""
+        return self.visibility.first_key is None
+
     def groups(self) -> list[Group]:
         """Heads in groups whose features fit the memory; one batch row per group when rows differ in masks."""
         per_head = self.features.count * self.chunk * self.group_size
         at_once = max(2, form.CHUNK_NUMBERS // per_head)
         heads = self.kv_heads
-        span = self.batch * heads if self.visibility.first_key is None else heads
+        span = self.batch * heads if self.rows_together else heads
         return [
             Group(slice(h, min(h + at_once, row + span)), slice(row // heads, (row + span - 1) // heads + 1))
             for row in range(0, self.batch * heads, span)

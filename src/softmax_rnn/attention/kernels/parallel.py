@@ -28,6 +28,8 @@ def parallel(job: Contraction) -> Sums:
     if log_decay is not None:
         weights = weights * torch.exp(torch.where(allowed, log_decay, 0))
     weights = torch.where(allowed, weights, 0)
+    if job.levels is not None:
+        weights = weights * job.levels.of_pairs(past)
     if job.negative is not None:
         everything = slice(None)
         job.negative.note(weights.flatten(0, 1).flatten(1, 2), everything, everything)
@@ -48,7 +50,8 @@ def _exp_sums(job: Contraction, x: Tensor, allowed: Tensor) -> Sums:
     x = torch.where(allowed, x, -torch.inf)
     largest = x.detach().amax(-1)
     largest = torch.where(torch.isfinite(largest), largest, 0)
-    return _sums(job, torch.exp(x - largest[..., None]), largest)
+    weights = torch.exp(x - largest[..., None])
+    return _sums(job, weights if job.levels is None else weights * job.levels.of_pairs(job.past), largest)
 
 
 def _sums(job: Contraction, weights: Tensor, log_scale: Tensor | None) -> Sums:

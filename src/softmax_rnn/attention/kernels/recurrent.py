@@ -9,8 +9,9 @@ Without (exp, clamped scores) it is the list of keys and values, and a step is o
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.channel_decay import ChannelDecay
@@ -20,8 +21,12 @@ from softmax_rnn.attention.kernels.chunked import split_sums, values_and_ones
 from softmax_rnn.attention.kernels.parallel import parallel
 
 
-def through_features(job: Contraction, state: Float[Tensor, "B K F U"] | None) -> tuple[Sums, Float[Tensor, "B K F U"]]:
-    """Step after step through a state of fixed size."""
+def through_features(job: Contraction, state: Any) -> tuple[Sums, Any]:
+    """Step after step through a state of fixed size (B, K, F, U), or a stack of them where there are levels."""
+    if job.levels is not None:
+        from softmax_rnn.attention.kernels.level_steps import through_levels
+
+        return through_levels(job, state)
     polynomial = job.score.finite_features
     assert polynomial is not None
     features = SymmetricFeatures(polynomial, job.k.shape[-1])

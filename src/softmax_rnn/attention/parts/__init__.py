@@ -11,6 +11,7 @@ from softmax_rnn.attention.parts.feature_sum import FeatureSum
 from softmax_rnn.attention.parts.fixed_decays import FixedDecay, Schedule
 from softmax_rnn.attention.parts.gates import InputGate, OutputGate
 from softmax_rnn.attention.parts.learned_maps import GatedKeys, Hedgehog, LearnedNorm, LearnedRelu, Projected
+from softmax_rnn.attention.parts.levels import Levels
 from softmax_rnn.attention.parts.nala import NormAware, Reading
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
 from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
@@ -26,7 +27,7 @@ from softmax_rnn.attention.parts.score import (
     taylor_score,
 )
 from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
-from softmax_rnn.attention.parts.structure import NearFar, Structure, Window
+from softmax_rnn.attention.parts.structure import NearFar, NearKeys, Structure, Window
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 from softmax_rnn.attention.parts.write_rules import DeltaRule, NormalisedDelta, Read, WriteRule
 
@@ -58,8 +59,10 @@ __all__ = [
     "LearnedNorm",
     "LearnedRelu",
     "Length",
+    "Levels",
     "MambaDecay",
     "NearFar",
+    "NearKeys",
     "NormAware",
     "NormalisedDelta",
     "Normaliser",

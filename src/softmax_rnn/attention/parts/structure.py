@@ -22,9 +22,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Structure(Part):
-    """The last ``width`` visible keys of a query, and the first ``sinks`` of its segment; padding does not count."""
+    """Whatever stands in the slot of the structure."""
 
     slot: ClassVar[str] = "structure"
+
+    @property
+    def hides_the_rest(self) -> bool:
+        """Whether keys outside a window have no weight at all."""
+        return False
+
+    def check(self, spec: AttentionSpec) -> None:
+        """Refuse parts that need all earlier keys."""
+        if isinstance(spec.normaliser, FeatureSum):
+            raise InputError("structure: feature_sum divides by a sum over all keys; use row_sum")
+        if spec.forget_gate is not None and spec.forget_gate.by_channel:
+            raise InputError("structure: a decay per channel has no structure over time; use one per head")
+
+    def seen(self, lengths: Tensor) -> Tensor:
+        """How many of the segment's ``lengths`` keys so far a query sees."""
+        return lengths
+
+    def text(self) -> str:
+        """What stands under the Σ of a formula."""
+        return "all keys"
+
+
+@dataclass(frozen=True)
+class NearKeys(Structure):
+    """The last ``width`` visible keys of a query, and the first ``sinks`` of its segment; padding does not count."""
+
     width: int
     sinks: int = 0
 
@@ -45,22 +71,6 @@ class Structure(Part):
         """How many keys more a decoding state keeps at least, so that it need not be cut at each step."""
         return max(1, min(64, self.width // 8))
 
-    @property
-    def hides_the_rest(self) -> bool:
-        """Whether keys outside window and sinks have no weight at all."""
-        return False
-
-    def check(self, spec: AttentionSpec) -> None:
-        """Refuse parts that need all earlier keys."""
-        if isinstance(spec.normaliser, FeatureSum):
-            raise InputError("structure: feature_sum divides by a sum over all keys; use row_sum")
-        if spec.forget_gate is not None and spec.forget_gate.by_channel:
-            raise InputError("structure: a decay per channel has no structure over time; use one per head")
-
-    def seen(self, lengths: Tensor) -> Tensor:
-        """How many of the segment's ``lengths`` keys so far a query sees."""
-        return lengths
-
     def text(self) -> str:
         """What stands under the Σ of a formula."""
         sinks = f" and the first {self.sinks}" if self.sinks else ""
@@ -68,7 +78,7 @@ class Structure(Part):
 
 
 @dataclass(frozen=True)
-class Window(Structure):
+class Window(NearKeys):
     """Only window and sinks are seen, by any score."""
 
     kind: ClassVar[str] = "window"
@@ -84,7 +94,7 @@ class Window(Structure):
 
 
 @dataclass(frozen=True)
-class NearFar(Structure):
+class NearFar(NearKeys):
     """exp on window and sinks, the spec's polynomial on the rest, one denominator.
 
     With a feature map, exp still reads q·k/√d. Equal to softmax as the width or the order grows.
