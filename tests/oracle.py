@@ -38,7 +38,7 @@ class Row:
     def __init__(self, x: SimpleNamespace, i: int):
         self.x, self.i = x, i
         self.all_keys = [j for j in range(len(x.real)) if self.visible(j)]
-        self.keys = x.structure(self.all_keys)
+        self.keys = x.structure(self if hasattr(x.structure, "reads_row") else self.all_keys)
         self.n = len(self.keys)  # n_i
 
     def visible(self, j: int) -> bool:
@@ -145,6 +145,16 @@ def exp_gates(r: Row) -> Tensor:  # Σ_{t≤i} exp(g_t), g the raw projection of
 # ---- Structures: which of the keys up to i, padding and other segments left out, does i see?
 def window(width: int, sinks: int = 0) -> Structure:  # the last width of them, and the first sinks
     return lambda keys: [j for n, j in enumerate(keys) if n < sinks or n >= len(keys) - width]
+
+
+def chunk_ends(length: int) -> Callable[[Row], list[int]]:  # the own key, and the last of each earlier chunk
+    def seen(r: Row) -> list[int]:
+        chunk = len([t for t in r.all_keys if t < r.i]) // length
+        ends = [j for n, j in enumerate(r.all_keys) if (n + 1) % length == 0 and n // length < chunk]
+        return [*ends, r.i] if r.i in r.all_keys else ends
+
+    seen.reads_row = True  # whether i itself is padding matters
+    return seen
 
 
 def levels(w: Weight) -> Weight:  # w · λ_i[bit_length(i XOR j)], positions counted from the segment's first key
@@ -267,6 +277,7 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "window_64": normalised(exp, window(64)),
     "streaming_llm": normalised(exp, window(1020, 4)),
     "streaming_llm_64": normalised(exp, window(64, 4)),
+    "rat_16": f(lambda r: r.x.output_gate[:, r.i] * sum_v(r, exp) / sum_w(r, exp), chunk_ends(16)),
     "near_far_64": normalised(near_far(taylor_weight(2, identity), 64, 4)),
 }
 

@@ -117,3 +117,15 @@ class Sums:
     row_sum: Float[Tensor, "B *heads Tq"] | None = None
     log_scale: Float[Tensor, "B *heads Tq"] | None = None
     normalised: bool = False
+
+    def plus(self, far: Sums) -> Sums:
+        """The sums over both of two disjoint sets of keys, in the units of the larger one."""
+        assert self.log_scale is not None
+        far_scale = torch.zeros_like(self.log_scale) if far.log_scale is None else far.log_scale
+        scale = torch.maximum(self.log_scale.to(far_scale.dtype), far_scale)
+        here, there = torch.exp(self.log_scale - scale), torch.exp(far_scale - scale)
+        total = self.numerator * here[..., None] + far.numerator * there[..., None]
+        row_sum = None
+        if self.row_sum is not None and far.row_sum is not None:
+            row_sum = self.row_sum * here + far.row_sum * there
+        return Sums(total, row_sum, scale)

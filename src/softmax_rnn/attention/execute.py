@@ -13,13 +13,14 @@ from softmax_rnn.attention import prologue
 from softmax_rnn.attention.algebra import can_be_negative, fixed_state_score
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.channel_decay import ChannelDecay
+from softmax_rnn.attention.chunk_ends import ends_and_own
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.near_far import near_and_far
-from softmax_rnn.attention.parts import Forgetting, Levels, NearFar, NearKeys
+from softmax_rnn.attention.parts import ChunkEnds, Forgetting, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
 from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, NearFarState, State, init_state
@@ -88,13 +89,18 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         form = FORMS[plan.form]
         if call.spec.write_rule is not None:
             job = written(call.spec, job, call.tensors, now.new.key_mask, past, form, has_fixed_state)
-        structure = call.spec.structure
+        structure, ends = call.spec.structure, None
         if isinstance(structure, NearFar):
             near_q = job.q if call.spec.feature_map is None else _near_queries(call, job)
             seen = state if isinstance(state, NearFarState) else None
             sums, matrix, summary = near_and_far(
                 job, near_q, structure, seen, form, has_fixed_state=has_fixed_state, keep_state=keep_state
             )
+        elif isinstance(structure, ChunkEnds):
+            seen = ends_and_own(
+                job, structure, positions(now.new, now.counts), state, form, has_fixed_state, keep_state
+            )
+            sums, matrix, summary, ends = seen.sums, seen.matrix, seen.summary, seen.kept
         else:
             fitted = call.spec.score.fit(job, before, has_fixed_state)
             known = state.stack if isinstance(state, LevelState) else None if past is None else past.matrix
@@ -106,7 +112,9 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
         if isinstance(matrix, LevelSums):
             after: State = LevelState(lengths, running, matrix, summary.key_norm, summary.extent)
-        elif matrix is not None and structure is None:
+        elif ends is not None:
+            after = GrowingState(lengths, running, *ends)
+        elif matrix is not None and not isinstance(structure, NearKeys):
             after = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
         else:
             decay = None if job.decay is None else job.decay.memory
@@ -140,12 +148,12 @@ class _Positions:
         keys = call.shape.time
         past = None if state is None else state.lengths
         counts = new.lengths(call.shape.batch, keys, call.q.device, past)
-        if isinstance(state, GrowingState) and state.time:
+        if isinstance(state, GrowingState) and state.time and not isinstance(call.spec.structure, ChunkEnds):
             whole = replace(new, key_mask=_join_masks(state, new.key_mask, call))
             keys += state.time
         structure, seen = call.spec.structure, counts
         if structure is not None:
-            seen = structure.seen(counts)
+            seen = structure.seen(counts, new.key_mask)
         if isinstance(structure, NearKeys):
             whole = whole.within(structure.width, structure.sinks, call.shape.batch, keys, call.q.device)
         seen = seen.to(call.q.dtype)
@@ -209,7 +217,7 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     heads = shape.heads if spec.differs_by_head else shape.kv_heads
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
     buffers = (None, None)
-    if isinstance(state, GrowingState) and state.time:
+    if isinstance(state, GrowingState) and state.time and not isinstance(spec.structure, ChunkEnds):
         k, v, buffers = state.append(k, v)
         if decay is not None and state.decay is not None:
             decay = decay.after(state.decay)

@@ -13,7 +13,7 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.estimates import estimates
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.parts import Levels, Part, RowSum
+from softmax_rnn.attention.parts import ChunkEnds, Levels, Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
@@ -97,6 +97,8 @@ def part_text(part: Part) -> str:
 def state_text(spec: AttentionSpec, key_dim: int, value_dim: int) -> str:
     """The size of the decoding state of a head."""
     numbers = state_numbers(spec, key_dim, value_dim)
+    if numbers is None and isinstance(spec.structure, ChunkEnds):
+        return f"grows, {key_dim + value_dim} numbers for each {spec.structure.length} tokens"
     if numbers is None:
         return f"grows, {key_dim + value_dim} numbers a token"
     if isinstance(spec.structure, Levels):

@@ -17,7 +17,7 @@ from torch import Tensor
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
 from softmax_rnn.attention.levels import LevelSums
-from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Part, Polynomial
+from softmax_rnn.attention.parts import ChunkEnds, Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.errors import InputError
@@ -277,7 +277,7 @@ def init_state(
         if extent is not None:
             extent = extent.to(lengths.device).expand(batch, shared, -1)
         key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
-        if spec.structure is None:
+        if spec.structure is None or isinstance(spec.structure, ChunkEnds):
             return FixedState(lengths, running, matrix, key_norm, extent)
         if isinstance(spec.structure, Levels):
             return LevelState(lengths, running, LevelSums({1: matrix}), key_norm, extent)

@@ -13,10 +13,10 @@ True
 from __future__ import annotations
 
 from softmax_rnn.attention.spec import AttentionSpec as AttentionSpec
-from softmax_rnn.attention.table import decays, delta, levels, maps, paper, structure, taylor
+from softmax_rnn.attention.table import chunk_ends, decays, delta, levels, maps, paper, structure, taylor
 from softmax_rnn.attention.table.variant_table import VariantTable
 
 VARIANTS = VariantTable(
     paper.ROWS | taylor.ROWS | decays.ROWS | delta.ROWS | structure.ROWS | levels.ROWS | maps.ROWS,
-    (*taylor.families(), *structure.families(), *maps.families()),
+    (*taylor.families(), *structure.families(), *chunk_ends.families(), *maps.families()),
 )

@@ -9,11 +9,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
-from softmax_rnn.attention.parts import NearKeys, Structure
+from softmax_rnn.attention.parts import ChunkEnds, NearKeys, Structure
 from softmax_rnn.attention.state import GrowingState, State
 from softmax_rnn.errors import InputError
 
-_TAIL = "tail"
+_TAIL, _SUMS = "tail", "sums"
 
 
 class SpecLayer(CacheLayerMixin):
@@ -27,6 +27,8 @@ class SpecLayer(CacheLayerMixin):
         self.state: State | None = None
         self.tail: Tensor | None = None
         """The last inputs of the short convolution (B, W − 1, C)."""
+        self.sums: Tensor | None = None
+        """The running keys and values of the chunk (B, C)."""
         self.length = 0
 
     @property
@@ -38,12 +40,13 @@ class SpecLayer(CacheLayerMixin):
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
         found = {} if self.state is None else dict(self.state.tensors)
-        return found if self.tail is None else {**found, _TAIL: self.tail}
+        block = {_TAIL: self.tail, _SUMS: self.sums}
+        return found | {name: x for name, x in block.items() if x is not None}
 
     def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
-        self.state = State.from_tensors({name: x for name, x in tensors.items() if name != _TAIL})
-        self.tail = tensors.get(_TAIL)
+        self.state = State.from_tensors({name: x for name, x in tensors.items() if name not in (_TAIL, _SUMS)})
+        self.tail, self.sums = tensors.get(_TAIL), tensors.get(_SUMS)
         self.length = length
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
@@ -52,13 +55,17 @@ class SpecLayer(CacheLayerMixin):
             self.state = self.state.select(rows)
         if self.tail is not None:
             self.tail = self.tail.index_select(0, rows.to(self.tail.device))
+        if self.sums is not None:
+            self.sums = self.sums.index_select(0, rows.to(self.sums.device))
 
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
         if self.state is not None and not isinstance(self.state, GrowingState):
             raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
-        if self.tail is not None or (self.state is not None and self.state.running):
-            raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate)")
+        if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):
+            raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate, a scan)")
+        if isinstance(self.structure, ChunkEnds) and count:
+            raise InputError("crop: keys inside chunks are gone, positions cannot be taken back")
         if not isinstance(self.structure, NearKeys) or not isinstance(self.state, GrowingState):
             return
         if not self.state.can_lose(count, self.structure):
@@ -84,7 +91,7 @@ class SpecLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         """Back to before the first position."""
-        self.state, self.tail, self.length = None, None, 0
+        self.state, self.tail, self.sums, self.length = None, None, None, 0
 
     def get_seq_length(self) -> int:
         """Positions so far, padding included."""

@@ -15,6 +15,7 @@ from transformers.activations import ACT2FN
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.mamba2.configuration_mamba2 import Mamba2Config
 
+from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model.layer_specs import as_values, layer_specs
@@ -69,6 +70,10 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     """The dimension of a head's values; None: that of its queries and keys. RetNet has twice as many."""
     shared_query_key: bool = False
     """One query and one key for all heads, as in Mamba-2: heads differ in their values, decays and gates."""
+    chunk_scan: bool = False
+    """Keys and values of a layer with chunk ends are gated running sums over their chunk, in front of RoPE."""
+    chunk_positions: bool = False
+    """RoPE counts chunks, not positions, in a layer with chunk ends."""
     use_mlp: bool = True
     mamba_state_size: int = 64
     mamba_conv_width: int = 2
@@ -89,10 +94,18 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
             raise InputError(f"value_dim: expected 1 or more, or None (the dimension of a head), got {self.value_dim}")
         if self.conv_activation is not None and self.conv_activation not in ACT2FN:
             raise unknown_name("conv_activation", self.conv_activation, list(ACT2FN))
+        self._check_chunks()
         assert self.num_key_value_heads is not None
         if self.num_attention_heads % self.num_key_value_heads:
             heads = f"the {self.num_attention_heads} query heads"
             raise InputError(f"num_key_value_heads: expected a divisor of {heads}, got {self.num_key_value_heads}")
+
+    def _check_chunks(self) -> None:
+        for name in ("chunk_scan", "chunk_positions"):
+            if getattr(self, name) and not any(s and isinstance(s.structure, ChunkEnds) for s in self.specs):
+                raise InputError(f"{name}: no layer sees the ends of chunks; expected a spec such as rat_16")
+        if self.chunk_scan and (self.value_dim not in (None, self.head_dim) or self.shared_query_key):
+            raise InputError("chunk_scan: keys and values share their gates, so they need as many channels")
 
     @property
     def specs(self) -> tuple[AttentionSpec | None, ...]:

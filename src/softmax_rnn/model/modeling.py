@@ -37,6 +37,7 @@ from softmax_rnn.model.conv import ShortConv
 from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.mamba import MambaMixer, reset_mixer
 from softmax_rnn.model.positions import check_positions, key_mask_of, positions_of
+from softmax_rnn.model.scan import ChunkScan
 from softmax_rnn.model.spec_attention import SpecAttention
 from softmax_rnn.model.tokens import check_embedded, check_tokens, outside_vocabulary
 
@@ -81,6 +82,8 @@ class SoftmaxRNNPreTrainedModel(LlamaPreTrainedModel):
             module.reset_vectors()
         elif isinstance(module, ShortConv):
             module.reset_parameters()
+        elif isinstance(module, ChunkScan):
+            module.reset_bias()
         elif isinstance(module, Mamba2Mixer):
             reset_mixer(module)
 
@@ -144,11 +147,15 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         check_positions(position_ids, limit)
         if self.embed_positions is not None:
             hidden = hidden + self.embed_positions(position_ids)
-        rotation = None if self.rotary_emb is None else self.rotary_emb(hidden, position_ids=position_ids)
+        rotations: dict[int, Any] = {}
         for block in self.layers:
+            if self.rotary_emb is not None:
+                step: Any = block.self_attn.rope_step
+                if step not in rotations:
+                    rotations[step] = self.rotary_emb(hidden, position_ids=position_ids // step)
             hidden = block(
                 hidden,
-                position_embeddings=rotation,
+                position_embeddings=None if self.rotary_emb is None else rotations[step],
                 key_mask=key_mask,
                 segment_ids=segment_ids,
                 past_key_values=cache,
@@ -240,7 +247,7 @@ def _can_crop(config: SoftmaxRNNConfig) -> bool:
     """Whether every layer keeps a list of keys and values, and nothing that only runs forwards."""
     assert config.head_dim is not None
     for spec in config.specs:
-        if spec is None or config.conv_width is not None or spec.keeps_running_values:
+        if spec is None or config.conv_width is not None or config.chunk_scan or spec.keeps_running_values:
             return False
         if spec.structure is not None or fixed_state_score(spec, config.head_dim) is not None:
             return False

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
 from softmax_rnn.model.gates import SpecTensors
+from softmax_rnn.model.scan import ChunkScan
 
 
 class SpecAttention(nn.Module):
@@ -49,6 +51,10 @@ class SpecAttention(nn.Module):
         self.conv = None
         if config.conv_width is not None:
             self.conv = ShortConv(queries + keys + values, config.conv_width, config.conv_activation, config.conv_bias)
+        length = spec.structure.length if isinstance(spec.structure, ChunkEnds) else None
+        self.scan = ChunkScan(hidden, keys, length) if config.chunk_scan and length is not None else None
+        self.rope_step = length if config.chunk_positions and length is not None else 1
+        """How many positions share a rotation."""
 
     def forward(
         self,
@@ -80,6 +86,12 @@ class SpecAttention(nn.Module):
         flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
         if self.conv is not None:
             flat = self._convolve(self.conv, flat, key_mask, segment_ids, cache)
+        if self.scan is not None:
+            layer = None if cache is None else cache.attention_layer(self.layer_idx)
+            past = {} if layer is None else {"lengths": layer.lengths, "tail": layer.sums}
+            *flat[1:], sums = self.scan(hidden, *flat[1:], key_mask=key_mask, segment_ids=segment_ids, **past)
+            if layer is not None:
+                layer.sums = sums
         dims = (self.head_dim, self.head_dim, self.value_dim)
         q, k, v = (x.unflatten(-1, (-1, dim)).transpose(1, 2) for x, dim in zip(flat, dims, strict=True))
         if self.use_rope:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from softmax_rnn.attention.parts import Levels, Window
+from softmax_rnn.attention.parts import ChunkEnds, Levels, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -88,6 +88,8 @@ class FormWithKeys(Form):
 def visible_pairs(spec: AttentionSpec, situation: Situation) -> int:
     """Pairs of a query and a key that it sees, per head, over the batch."""
     pairs, structure = situation.visible_pairs, spec.structure
+    if isinstance(structure, ChunkEnds):
+        return pairs // structure.length + situation.batch * situation.queries
     if not isinstance(structure, Window):
         return pairs
     return min(pairs, situation.batch * situation.queries * structure.near)

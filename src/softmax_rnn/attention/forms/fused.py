@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
 from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys, visible_pairs
-from softmax_rnn.attention.parts import Levels, RowSum, Window
+from softmax_rnn.attention.parts import ChunkEnds, Levels, RowSum, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -35,6 +35,7 @@ class Fused(FormWithKeys):
             "padding stands between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
             "levels would need a T × T bias": isinstance(spec.structure, Levels),
+            "the own key is joined behind the ends of chunks": isinstance(spec.structure, ChunkEnds),
             "a window over the keys of a past needs a mask": spec.structure is not None
             and situation.keys > situation.queries,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PRODUCT, FormWithKeys, weight_time
+from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -25,6 +26,8 @@ class Parallel(FormWithKeys):
         """All pairs, hidden ones too, with every pass through memory."""
         s = situation
         pairs = s.heads * s.batch * s.queries * s.keys
+        if isinstance(spec.structure, ChunkEnds):
+            pairs //= spec.structure.length
         products = (s.key_dim + s.value_dim) * PRODUCT * (3 if s.needs_grad else 1)
         passes = weight_time(spec) + 8 * MEMORY_PASS
         if spec.forget_gate is not None and spec.forget_gate.by_channel:  # float64, all keys anew per block of queries

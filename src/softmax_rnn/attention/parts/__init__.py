@@ -5,6 +5,7 @@ A part says what it is, and how it is computed; torch is imported only when it c
 
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
+from softmax_rnn.attention.parts.chunk_ends import ChunkEnds
 from softmax_rnn.attention.parts.decays import Decay, ForgetGate, Forgetting, MambaDecay
 from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery, SoftmaxFeatures
 from softmax_rnn.attention.parts.feature_sum import FeatureSum
@@ -36,6 +37,7 @@ __all__ = [
     "MAX_ORDER",
     "Activation",
     "ChannelGate",
+    "ChunkEnds",
     "ConvolvedValue",
     "CosFormer",
     "Cosine",

@@ -38,8 +38,8 @@ class Structure(Part):
         if spec.forget_gate is not None and spec.forget_gate.by_channel:
             raise InputError("structure: a decay per channel has no structure over time; use one per head")
 
-    def seen(self, lengths: Tensor) -> Tensor:
-        """How many of the segment's ``lengths`` keys so far a query sees."""
+    def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
+        """How many of the segment's ``lengths`` keys so far a query sees; ``real`` (B, T) is False at padding."""
         return lengths
 
     def text(self) -> str:
@@ -88,7 +88,7 @@ class Window(NearKeys):
         """Yes."""
         return True
 
-    def seen(self, lengths: Tensor) -> Tensor:
+    def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
         """At most window and sinks."""
         return lengths.clamp(max=self.near)
 

@@ -1,0 +1,113 @@
+"""The ends of earlier chunks and the own key: every form, pieces and steps against the literal loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+
+import oracle
+from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
+from attention.compare import DTYPES, assert_close, assert_same, run
+from oracle import chunk_ends, decay, exp, exp5, f, identity, l2, ln, normalised, sum_gv, sum_v, sum_w, taylor_weight
+from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.forms import blockwise, chunked
+from softmax_rnn.attention.parts import ChunkEnds, ForgetGate, Length, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import FixedState
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
+
+TAYLOR = taylor_weight(2, identity)
+
+
+def gated(r: oracle.Row):
+    return ln(r, r.out_gate * sum_gv(r, lambda r, j: exp5(r, j) * decay(r, j)) / r.n)
+
+
+def with_ends(name: str, length: int) -> AttentionSpec:
+    return replace(VARIANTS[name], structure=ChunkEnds(length))
+
+
+SPECS = {
+    "softmax": (with_ends("softmax", 3), normalised(exp, chunk_ends(3))),
+    "gates": (with_ends("gated_softmax_decay", 4), f(gated, chunk_ends(4))),
+    "taylor": (
+        AttentionSpec(score=taylor_score(2), forget_gate=ForgetGate(), structure=ChunkEnds(3)),
+        normalised(TAYLOR, chunk_ends(3)),
+    ),
+    "odd": (with_ends("taylor_1", 2), normalised(taylor_weight(1, identity), chunk_ends(2))),
+    "l2": (with_ends("softmax_l2", 5), f(lambda r: l2(sum_v(r, exp)), chunk_ends(5))),
+    "length": (
+        AttentionSpec(score=taylor_score(2), normaliser=Length(), structure=ChunkEnds(2)),
+        f(lambda r: sum_v(r, TAYLOR) / r.n, chunk_ends(2)),
+    ),
+    "map": (
+        with_ends("linear_elu", 3),
+        f(lambda r: sum_v(r, oracle.elu_dot) / sum_w(r, oracle.elu_dot), chunk_ends(3)),
+    ),
+}
+CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allowed_forms(SPECS[name][0], mask)]
+
+
+@cache
+def truth(name: str, mask: str):
+    spec, literal = SPECS[name]
+    return run(literal, inputs(spec), **MASKS[mask](T))
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blockwise, "BLOCK", {"cpu": 4})
+    monkeypatch.setattr(chunked, "chunk_length", lambda features: 3)
+
+
+@pytest.mark.usefixtures("tiny_blocks")
+@pytest.mark.parametrize(("name", "mask", "form"), CASES)
+def test_chunk_ends_equal_the_literal_truth(name, mask, form):
+    spec = SPECS[name][0]
+    for dtype in DTYPES:
+        got = run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](T))
+        assert_same(got, truth(name, mask), dtype)
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("mask", ["plain", "padded"])
+def test_pieces_and_steps_equal_the_whole(name, mask):
+    spec = SPECS[name][0]
+    for function in (in_pieces(spec, [1, 7, 11]), step_by_step(spec), step_by_step(spec, prefill=9)):
+        assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
+
+
+@pytest.mark.parametrize("name", ["softmax", "taylor_2", "gated_softmax_decay"])
+def test_chunks_of_one_are_attention(name):
+    spec = with_ends(name, 1)
+    tensors = inputs(spec)
+    for form in allowed_forms(spec):
+        assert_close(attend(spec, **tensors, form=form), attend(VARIANTS[name], **tensors, form="parallel"))
+
+
+def test_the_state_keeps_the_ends_alone():
+    spec = with_ends("softmax", 4)
+    tensors = inputs(spec, time=30)
+    state = fresh_state(spec, tensors)
+    for t in range(30):
+        state = extend(spec, **{name: x[:, :, t : t + 1] for name, x in tensors.items()}, state=state)[1]
+        assert state.time == (t + 1) // 4
+    assert torch.equal(state.keys, tensors["k"][:, :, 3::4])
+    summed = with_ends("taylor_2", 4)
+    assert isinstance(extend(summed, **tensors, state=fresh_state(summed, tensors))[1], FixedState)
+
+
+def test_wrong_ones_are_refused():
+    with pytest.raises(InputError, match="length: expected 1 or more, got 0"):
+        ChunkEnds(0)
+    for name, message in {"roformer_linear": "feature_sum", "deltanet": "all keys", "gla": "per channel"}.items():
+        with pytest.raises(InputError, match=message):
+            with_ends(name, 2)
+    with pytest.raises(InputError, match="the own key is joined behind the ends of chunks"):
+        attend(with_ends("softmax", 2), **inputs(VARIANTS["softmax"]), form="fused")
