@@ -11,7 +11,7 @@ import torch
 import oracle
 from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run
-from oracle import chunk_ends, decay, exp, exp5, f, identity, l2, ln, normalised, sum_gv, sum_v, sum_w, taylor_weight
+from oracle import chunk_ends, decay, exp, exp5, f, identity, l2, ln, normalised, sum_gv, sum_v, taylor_weight
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import ChunkEnds, ForgetGate, Length, taylor_score
@@ -46,10 +46,7 @@ SPECS = {
         AttentionSpec(score=taylor_score(2), normaliser=Length(), structure=ChunkEnds(2)),
         f(lambda r: sum_v(r, TAYLOR) / r.n, chunk_ends(2)),
     ),
-    "map": (
-        with_ends("linear_elu", 3),
-        f(lambda r: sum_v(r, oracle.elu_dot) / sum_w(r, oracle.elu_dot), chunk_ends(3)),
-    ),
+    "map": (with_ends("linear_elu", 3), normalised(oracle.elu_dot, chunk_ends(3))),
 }
 CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allowed_forms(SPECS[name][0], mask)]
 

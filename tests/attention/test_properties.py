@@ -15,6 +15,7 @@ from attention.compare import assert_same, run
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import (
+    ChunkEnds,
     Cosine,
     CumulativeGate,
     EluPlusOne,
@@ -25,6 +26,7 @@ from softmax_rnn.attention.parts import (
     LayerNorm,
     LearnedLength,
     Length,
+    Levels,
     NearFar,
     OutputGate,
     Polynomial,
@@ -95,7 +97,7 @@ def composed_specs(draw) -> AttentionSpec:
     if norm is not None and len(gates) == 2:
         gates.append(OutputGate(after_norm=True))
     score = draw(st.sampled_from(SCORES))
-    structures = [None, Window(2), Window(3, 1)]
+    structures = [None, Window(2), Window(3, 1), Levels(), Levels(3), ChunkEnds(1), ChunkEnds(2), ChunkEnds(4)]
     if score.finite_features is not None:
         structures += [NearFar(2), NearFar(3, 1)]
     return AttentionSpec(

@@ -21,6 +21,7 @@ from softmax_rnn.experiment.network import build_network, model_config
         SETTINGS,
         {"recipe": "paper", "variant": "gated_softmax"},
         {"data": "kjv", "trackers": ["wandb"], "clip": None, "variant": "gated_softmax"},
+        {"variant": "taylor_2", "layers": {0: "softmax", "2-": "log_linear_linear"}},
         *({"data": name} for name in TASKS),
     ],
     ids=str,
@@ -42,6 +43,7 @@ def test_settings_survive_their_own_file(given, tmp_path):
         ({"data": {"source": "mqar", "pears": 2}}, "unknown setting of mqar 'pears'; did you mean 'pairs'?"),
         ({"model": {"hiden_size": 2}}, "unknown option 'hiden_size'; did you mean 'hidden_size'?"),
         ({"variant": "sofmax"}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
+        ({"layers": {"0-": "sofmax"}}, "unknown variant 'sofmax'; did you mean 'softmax'?"),
         ({"size": "nanno"}, "unknown size 'nanno'; did you mean 'nano'?"),
         ({"recipe": "papers"}, "unknown recipe 'papers'; did you mean 'paper'?"),
         ({"model": {"hidden_act": "sill"}}, "unknown model.hidden_act 'sill'; did you mean 'silu'?"),
@@ -56,6 +58,16 @@ def test_unknown_names_are_refused_with_the_nearest(given, said):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ({"layers": {"0-1": "softmax", "1-": "taylor_2"}}, "layers: layer 1 is in both 0-1 and 1-"),
+        ({"layers": {"0-4": "softmax"}}, "layers: 0-4 is not within the layers 0 to 3"),
+        ({"layers": {"first": "softmax"}}, "layers: expected ranges such as 0-3, 4- or 5, got 'first'"),
+        ({"layers": {"0": 3}}, "layers.0: expected a valid string, got 3"),
+        ({"layers": "softmax"}, "layers: expected"),
+        (
+            {"variant": "linear_mamba", "layers": {"0": "softmax"}},
+            "layers: the blocks of linear_mamba have no attention",
+        ),
+        ({"model": {"layers": {"0": "softmax"}}}, "model.layers: expected no such option, the setting `layers`"),
         ({"data": 5}, "data: expected a source, or settings by name, got 5"),
         ({"data": {"source": "mqar", "length": 64}, "context": 32}, "context: a task's rows have its own length, 64"),
         ({"data": {"test_fraction": 2}}, "test_fraction: expected less than 1, got 2"),
@@ -173,3 +185,23 @@ def test_settings_without_one_are_as_they_were():
     plain, unused = resolve({}), resolve({"variants": {"my_unused": {"normaliser": None}}})
     assert "variants" not in plain.values()
     assert plain.content_hash() == unused.content_hash()
+
+
+def test_a_hybrid_is_one_line():
+    config = resolve({"layers": {"0-1": "softmax", "2-": "taylor_2"}})
+    assert config.variant == "taylor_2" and config.label == "taylor_2 (0-1: softmax, 2-: taylor_2)"
+    assert model_config(config).specs == (VARIANTS["softmax"],) * 2 + (VARIANTS["taylor_2"],) * 2
+
+
+def test_layers_in_no_range_have_the_variant_and_its_block():
+    config = resolve({"variant": "two_mamba", "layers": {1: "softmax"}})
+    shape = model_config(config)
+    assert [spec == VARIANTS["softmax"] for spec in shape.specs] == [False, True, False, False]
+    assert shape.conv_width == 2
+    assert config.content_hash() != resolve({"variant": "two_mamba"}).content_hash()
+
+
+def test_an_attention_of_ones_own_in_some_layers_travels_with_the_settings():
+    own = {"taylor_2_l2": {"like": "taylor_2", "normaliser": None, "output_norm": {"kind": "l2"}}}
+    config = resolve({"variants": own, "layers": {"0": "taylor_2_l2", "1-": "softmax"}})
+    assert list(config.variants) == ["taylor_2_l2"] and resolve(config.values()) == config

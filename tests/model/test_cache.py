@@ -9,7 +9,16 @@ from softmax_rnn.model import SpecCache
 
 from .tiny import left_padded, tiny_model, tokens
 
-KINDS = ["softmax", "gated_softmax_cumgate", "forgetting_transformer", "taylor_2", "two_mamba", "linear_mamba"]
+KINDS = [
+    "softmax",
+    "gated_softmax_cumgate",
+    "forgetting_transformer",
+    "taylor_2",
+    "two_mamba",
+    "linear_mamba",
+    "log_linear_mamba2",
+    "rat_3",
+]
 
 
 def read(model, ids, mask=None, cache=None):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.study.tiny import VALUES
+from tests.study.tiny import SETTINGS, VALUES, tiny_study
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.errors import InputError
@@ -130,3 +130,21 @@ def test_a_dry_run_and_a_comparison_of_variants_need_no_torch(tmp_path):
 def test_models_that_cannot_be_built_are_still_refused_before_a_run(settings, said):
     with pytest.raises(InputError, match=re.escape(said)):
         resolve(settings)
+
+
+def test_hybrids_are_settings_like_others(tmp_path: Path):
+    settings = {**SETTINGS, "model": SETTINGS["model"] | {"num_hidden_layers": 2}}
+
+    def planned(**vary: object):
+        grids = {"recall": {"settings": settings, "vary": {**vary, "seed": [0]}}}
+        study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])[1]
+        return planned_runs(study, "cpu", tmp_path)
+
+    runs = planned(variant=["taylor_2"], layers=[{"0": "softmax"}, {"0": "softmax", "1-": "taylor_4"}])
+    assert [run.config.label for run in runs] == ["taylor_2 (0: softmax)", "taylor_2 (0: softmax, 1-: taylor_4)"]
+    assert [run.name for run in runs] == [
+        "recall-taylor_2-layers0_softmax-seed0",
+        "recall-taylor_2-layers0_softmax_1-_taylor_4-seed0",
+    ]
+    with pytest.raises(InputError, match=r"grids\.recall: layers: 0-2 is not within the layers 0 to 1"):
+        planned(layers=[{"0-2": "softmax"}])

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import Field, PositiveInt, SerializeAsAny
+from pydantic import Field, PositiveInt, SerializeAsAny, field_validator
 
 from softmax_rnn.data.tasks.table import TASKS, task_config
 from softmax_rnn.data.tasks.task import Task
@@ -55,6 +56,8 @@ class RunConfig(TrainSettings):
     """A name of `MODEL_VARIANTS`, or of the following."""
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Custom attentions, as `attention.custom` reads them; resolved, that of ``variant`` if it is one, in full."""
+    layers: dict[str, str] = Field(default_factory=dict)
+    """Layers with another attention than the variant's, by range: ``{0-3: softmax, 4-: taylor_2}``."""
     size: str = "nano"
     """A name of `SIZES`."""
     model: dict[str, Any] = Field(default_factory=dict)
@@ -63,11 +66,26 @@ class RunConfig(TrainSettings):
     """Tokens of a row; a synthetic task brings its own length."""
     data: TextConfig | SerializeAsAny[Task] = Field(default_factory=lambda: checked(TextConfig, {}))
 
+    @field_validator("layers", mode="before")
+    @classmethod
+    def _ranges_as_text(cls, value: Any) -> Any:
+        """YAML reads a single layer as a number."""
+        return {str(key): name for key, name in value.items()} if isinstance(value, Mapping) else value
+
+    @property
+    def label(self) -> str:
+        """What is trained, for readers: the variant's short name, and the layers that have another attention."""
+        from softmax_rnn.attention.variants import VARIANTS
+
+        others = ", ".join(f"{place}: {VARIANTS.short(name)}" for place, name in self.layers.items())
+        return VARIANTS.short(self.variant) + (f" ({others})" if others else "")
+
     def values(self) -> dict[str, Any]:
         """Plain values, as `resolve` takes them."""
         values = self.model_dump(mode="json")
-        if not self.variants:
-            del values["variants"]
+        for name in ("variants", "layers"):
+            if not values[name]:
+                del values[name]
         if isinstance(self.data, Task):
             values["data"]["source"] = values["data"].pop("name")
         return values
@@ -107,16 +125,23 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
             raise InputError(f"context: a task's rows have its own length, {values['data'].length}; leave context out")
         values["context"] = values["data"].length
     config = checked(RunConfig, values)
+    for place in config.layers:
+        if not re.fullmatch(r"[0-9]+(-[0-9]*)?", place):
+            raise InputError(f"layers: expected ranges such as 0-3, 4- or 5, got {place!r}")
+    if config.layers and "variant" not in given:
+        config = config.model_copy(update={"variant": list(config.layers.values())[-1]})
     define(config.variants)
-    custom = definition(config.variant)
-    config = config.model_copy(update={"variants": {} if custom is None else {config.variant: custom}})
+    names = dict.fromkeys([config.variant, *config.layers.values()])
+    custom = {name: parts for name in names if (parts := definition(name)) is not None}
+    config = config.model_copy(update={"variants": custom})
     # Unknown variants, sizes and options are refused here, before anything is loaded.
     if not usual_model(config):
         from softmax_rnn.experiment.network import model_config, model_options
 
         config = config.model_copy(update={"model": model_options(config)})
         model_config(config)
-    if recipe.clip_gated is not None and "clip" not in given and has_gates(MODEL_VARIANTS[config.variant].spec):
+    gated = any(has_gates(MODEL_VARIANTS[name].spec) for name in names)
+    if recipe.clip_gated is not None and "clip" not in given and gated:
         config = config.model_copy(update={"clip": recipe.clip_gated})
     return config
 
@@ -134,7 +159,7 @@ def usual_model(config: RunConfig) -> bool:
     from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
 
     block = MODEL_VARIANTS[config.variant].options
-    if config.size not in SIZES or set(config.model) & set(block):
+    if config.size not in SIZES or config.layers or set(config.model) & set(block):
         return False
     shape = asdict(SIZES[config.size])
     counts, flags = {*shape, "head_dim", "num_key_value_heads"}, {"use_mlp", "learned_positions", "use_rope"}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, StrictDataclassError)
 _OTHER_SETTINGS = {
     "attention_spec": "the setting `variant` says which attention is trained",
+    "layers": "the setting `layers` stands beside `model`, not inside it",
     "mixer": "the setting `variant` says what mixes positions",
     "size": "the setting `size` stands beside `model`, not inside it",
     "variant": "the setting `variant` stands beside `model`, not inside it",
@@ -73,7 +74,8 @@ def model_config(config: RunConfig, vocab_size: int | None = None) -> SoftmaxRNN
         if isinstance(given, int) and given < least:
             raise InputError(f"model.{name}: expected {least} or more, got {given}")
     try:
-        shape = build_config(config.size, config.variant, **{"vocab_size": 256, **needed, **config.model})
+        options = {"vocab_size": 256, **needed, **config.model}
+        shape = build_config(config.size, config.variant, layers=config.layers or None, **options)
         if config.model:
             with torch.device("meta"):
                 SoftmaxRNNForCausalLM(shape)

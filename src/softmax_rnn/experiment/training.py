@@ -63,6 +63,7 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
     facts = {
         "config_hash": config.content_hash(),
         "variant": config.variant,
+        **({"layers": config.layers} if config.layers else {}),
         "size": config.size,
         "seed": config.seed,
         "parameters": sum(weight.numel() for weight in network.parameters()),
@@ -75,7 +76,7 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
     }
     with nonpositive.counted() as count:
         job = Job(
-            name=f"{config.variant} {config.size}",
+            name=f"{config.label} {config.size}",
             network=network,
             train=data.train,
             test=data.test,

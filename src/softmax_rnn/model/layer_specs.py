@@ -36,11 +36,13 @@ def as_spec(value: SpecLike) -> AttentionSpec:
     raise InputError(f"attention_spec: expected a spec, its JSON values or a variant's name, got {value!r}")
 
 
-def layer_specs(value: LayerSpecs, layers: int, what: str = "layers") -> tuple[AttentionSpec, ...]:
-    """The spec of each of so many layers; ``what`` names the argument in errors."""
+def layer_specs(
+    value: LayerSpecs, layers: int, what: str = "layers", default: AttentionSpec | None = None
+) -> tuple[AttentionSpec, ...]:
+    """The spec of each of so many layers; ``what`` names the argument in errors, ``default`` is for gaps of ranges."""
     if has_ranges(value):
         assert isinstance(value, Mapping)
-        return _from_ranges(value, layers, what)
+        return _from_ranges(value, layers, what, default)
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) != layers:
             raise InputError(f"{what}: expected {layers} specs, one per layer, got {len(value)}")
@@ -54,8 +56,10 @@ def has_ranges(value: object) -> bool:
     return isinstance(value, Mapping) and bool(value) and all(str(key)[:1].isdigit() for key in value)
 
 
-def _from_ranges(ranges: Mapping[Any, Any], layers: int, what: str) -> tuple[AttentionSpec, ...]:
-    specs: list[AttentionSpec | None] = [None] * layers
+def _from_ranges(
+    ranges: Mapping[Any, Any], layers: int, what: str, default: AttentionSpec | None
+) -> tuple[AttentionSpec, ...]:
+    specs: list[AttentionSpec | None] = [default] * layers
     owner: dict[int, Any] = {}
     for key, value in ranges.items():
         match = _RANGE.fullmatch(str(key))

@@ -13,7 +13,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
 from softmax_rnn.errors import InputError, unknown_name
-from softmax_rnn.model.configuration import SoftmaxRNNConfig
+from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
 from softmax_rnn.model.layer_specs import LayerSpecs, layer_specs
 
 PAPER_VOCAB = 32_000
@@ -31,7 +31,7 @@ def build_config(
     """The configuration of a size and a variant, both by name; ``overrides`` are options of `SoftmaxRNNConfig`.
 
     ``layers`` gives layers another attention than the variant's, such as ``{"0-1": "softmax", "2-": "taylor_2"}``;
-    the block around it stays the variant's.
+    layers in no range keep the variant's, and so does the block around all of them.
 
     >>> build_config("nano", "two_mamba", vocab_size=256, tie_word_embeddings=True).conv_width
     2
@@ -48,7 +48,9 @@ def build_config(
     if layers is not None:
         if "attention_spec" in overrides:
             raise InputError("layers: expected layers or attention_spec, got both")
-        options["attention_spec"] = layer_specs(layers, options["num_hidden_layers"])
+        if options.get("mixer", Mixer.ATTENTION) != Mixer.ATTENTION:
+            raise InputError(f"layers: the blocks of {variant} have no attention that could differ")
+        options["attention_spec"] = layer_specs(layers, options["num_hidden_layers"], default=row.spec)
     try:
         return SoftmaxRNNConfig(**options)
     except StrictDataclassError as error:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run_entry(run: PlannedRun, error: str | None = None) -> Entry:
 
 def _asked(run: PlannedRun) -> Entry:
     asked = {"name": run.name, "grid": run.grid, "varied": dict(run.varied), "folder": str(run.folder)}
-    return asked | {"label": VARIANTS.short(run.config.variant)}
+    return asked | {"label": run.config.label}
 
 
 def _measured(run: PlannedRun, error: str | None) -> Entry:
