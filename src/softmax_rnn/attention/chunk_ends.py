@@ -106,17 +106,6 @@ def _gather(x: Tensor, index: Int[Tensor, "B N"], axis: int) -> Tensor:
     return x.gather(axis, index.view(shape).expand(wide))
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What comes out: the sums, and what decoding goes on with."""
-
-    sums: Sums
-    matrix: Any
-    summary: KeySummary
-    kept: tuple[Any, ...] | None
-    """Keys and values, where they are kept."""
-
-
 def ends_and_own(
     job: Contraction,
     structure: ChunkEnds,
@@ -125,8 +114,11 @@ def ends_and_own(
     form: Form,
     has_fixed_state: bool,
     keep_state: bool,
-) -> Seen:
-    """The sums over the ends of earlier chunks and the own key; ``job`` has the new positions alone."""
+) -> tuple[Sums, Any, KeySummary, tuple[Any, ...] | None]:
+    """The sums over the ends of earlier chunks and the own key, and what a state goes on with.
+
+    ``job`` has the new positions alone; a state keeps the matrix of the ends, or their keys and values.
+    """
     cells = Cells.of(positions, job.visibility, structure.length)
     past = state if isinstance(state, GrowingState) and state.time else None
     fixed = state if isinstance(state, FixedState) else None
@@ -140,7 +132,7 @@ def ends_and_own(
         found = torch.cat([found, torch.zeros_like(found[..., :1])], 3)[..., : cells.count]
         job.negative.negative.logical_or_(cells.in_time(found).flatten(0, 1))
     kept = _kept(job, cells, past) if keep_state and not has_fixed_state else None
-    return Seen(sums, matrix, fitted.summary, kept)
+    return sums, matrix, fitted.summary, kept
 
 
 def _far(job: Contraction, cells: Cells, past: GrowingState | None, has_fixed_state: bool) -> Contraction:

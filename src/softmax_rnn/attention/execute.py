@@ -18,6 +18,7 @@ from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
+from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.near_far import near_and_far
 from softmax_rnn.attention.parts import ChunkEnds, Forgetting, Levels, NearFar, NearKeys
@@ -81,49 +82,69 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
     # Reduced precision belongs to the caller's matrices; sums over keys are made in float32 at least.
     with torch.autocast(call.q.device.type, enabled=False):
         job, buffers = _prologue(call, state, now)
-        past = state if isinstance(state, FixedState) else None
-        before = KeySummary()
-        if isinstance(state, (FixedState, LevelState)):
-            before = KeySummary(state.key_norm, state.extent)
-        has_fixed_state = fixed_state_score(call.spec, call.shape.key_dim) is not None
-        form = FORMS[plan.form]
+        form, has_fixed_state = FORMS[plan.form], fixed_state_score(call.spec, call.shape.key_dim) is not None
         if call.spec.write_rule is not None:
+            past = state if isinstance(state, FixedState) else None
             job = written(call.spec, job, call.tensors, now.new.key_mask, past, form, has_fixed_state)
-        structure, ends = call.spec.structure, None
-        if isinstance(structure, NearFar):
-            near_q = job.q if call.spec.feature_map is None else _near_queries(call, job)
-            seen = state if isinstance(state, NearFarState) else None
-            sums, matrix, summary = near_and_far(
-                job, near_q, structure, seen, form, has_fixed_state=has_fixed_state, keep_state=keep_state
-            )
-        elif isinstance(structure, ChunkEnds):
-            seen = ends_and_own(
-                job, structure, positions(now.new, now.counts), state, form, has_fixed_state, keep_state
-            )
-            sums, matrix, summary, ends = seen.sums, seen.matrix, seen.summary, seen.kept
-        else:
-            fitted = call.spec.score.fit(job, before, has_fixed_state)
-            known = state.stack if isinstance(state, LevelState) else None if past is None else past.matrix
-            sums, matrix = form.run(fitted, known, keep_state)
-            summary = fitted.summary
-        output = _epilogue(call, sums, now, job.negative)
-        if not keep_state:
-            return output.to(call.dtype), None
-        lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
-        if isinstance(matrix, LevelSums):
-            after: State = LevelState(lengths, running, matrix, summary.key_norm, summary.extent)
-        elif ends is not None:
-            after = GrowingState(lengths, running, *ends)
-        elif matrix is not None and not isinstance(structure, NearKeys):
-            after = FixedState(lengths, running, matrix, summary.key_norm, summary.extent)
-        else:
-            decay = None if job.decay is None else job.decay.memory
-            kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
-            sums_kept = (matrix, summary.key_norm, summary.extent)
-            after = GrowingState(*kept) if matrix is None else NearFarState(*kept, *sums_kept)
-            if isinstance(structure, NearKeys):
-                after = after.trimmed(structure)
-    return output.to(call.dtype), after
+        found = _contracted(call, now, state, job, form, has_fixed_state, keep_state)
+        output = _epilogue(call, found.sums, now, job.negative).to(call.dtype)
+        return output, _state_after(call, now, job, buffers, found) if keep_state else None
+
+
+@dataclass(frozen=True)
+class _Contracted:
+    """The sums, and what a state needs to go on with."""
+
+    sums: Sums
+    matrix: Any
+    """Of a fixed state, a stack of them with levels; None where keys are kept."""
+    summary: KeySummary
+    ends: tuple[Any, ...] | None = None
+    """What is kept of the ends of chunks."""
+
+
+def _contracted(
+    call: Call,
+    now: _Positions,
+    state: State | None,
+    job: Contraction,
+    form: Form,
+    has_fixed_state: bool,
+    keep_state: bool,
+) -> _Contracted:
+    """The contraction, as the structure has it."""
+    structure = call.spec.structure
+    if isinstance(structure, NearFar):
+        near_q = job.q if call.spec.feature_map is None else _near_queries(call, job)
+        past = state if isinstance(state, NearFarState) else None
+        return _Contracted(
+            *near_and_far(job, near_q, structure, past, form, has_fixed_state=has_fixed_state, keep_state=keep_state)
+        )
+    if isinstance(structure, ChunkEnds):
+        at = positions(now.new, now.counts)
+        return _Contracted(*ends_and_own(job, structure, at, state, form, has_fixed_state, keep_state))
+    before, matrix = KeySummary(), None
+    if isinstance(state, (FixedState, LevelState)):
+        before = KeySummary(state.key_norm, state.extent)
+        matrix = state.stack if isinstance(state, LevelState) else state.matrix
+    fitted = call.spec.score.fit(job, before, has_fixed_state)
+    return _Contracted(*form.run(fitted, matrix, keep_state), fitted.summary)
+
+
+def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[Any, Any], found: _Contracted) -> State:
+    lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
+    known = (found.summary.key_norm, found.summary.extent)
+    structure, matrix = call.spec.structure, found.matrix
+    if isinstance(matrix, LevelSums):
+        return LevelState(lengths, running, matrix, *known)
+    if found.ends is not None:
+        return GrowingState(lengths, running, *found.ends)
+    if matrix is not None and not isinstance(structure, NearKeys):
+        return FixedState(lengths, running, matrix, *known)
+    decay = None if job.decay is None else job.decay.memory
+    kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
+    after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known)
+    return after.trimmed(structure) if isinstance(structure, NearKeys) else after
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
+from softmax_rnn.attention.buffer import Buffer, Buffers
 from softmax_rnn.attention.levels import LevelSums
 from softmax_rnn.attention.parts import ChunkEnds, Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
@@ -73,41 +74,6 @@ def running_starts(spec: AttentionSpec, sizes: Mapping[str, int]) -> Iterator[tu
         start = part.running_start()
         if start is not None:
             yield part, start, axes_shape(part.running_axes, sizes)
-
-
-SPARE_POSITIONS = 64
-"""A buffer grows by so many positions, or by a quarter of what there is."""
-
-
-class Buffer:
-    """Memory with places to spare behind a growing tensor, so that a step writes one position and copies none.
-
-    ``used`` is how far it has been written. A state that is shorter than that (an older one, kept by the caller)
-    must not write here: it would overwrite what a newer one sees.
-    """
-
-    def __init__(self, memory: Float[Tensor, "B K C D"], used: int) -> None:
-        self.memory = memory
-        self.used = used
-
-    @classmethod
-    def append(
-        cls, buffer: Buffer | None, old: Float[Tensor, "B K T D"], new: Float[Tensor, "B K t D"]
-    ) -> tuple[Tensor, Buffer]:
-        """Old and new positions as one tensor, and the buffer that it stands in."""
-        before, after = old.shape[2], old.shape[2] + new.shape[2]
-        fits = buffer is not None and buffer.used == before and buffer.memory.shape[2] >= after
-        if buffer is None or not fits or buffer.memory.dtype != new.dtype:
-            batch, heads, _, dim = old.shape
-            memory = new.new_empty(batch, heads, max(after + SPARE_POSITIONS, after * 5 // 4), dim)
-            memory[:, :, :before] = old
-            buffer = cls(memory, before)
-        buffer.memory[:, :, before:after] = new
-        buffer.used = after
-        return buffer.memory[:, :, :after], buffer
-
-
-Buffers = tuple["Buffer | None", "Buffer | None"]
 
 
 @dataclass(frozen=True)
