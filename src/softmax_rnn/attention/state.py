@@ -175,6 +175,7 @@ class LevelState(State):
 
     grows: ClassVar[bool] = False
     stack: LevelSums
+    """At most as many as there are levels but the first; about half of the binary digits of the length are 1."""
     key_norm: Float[Tensor, "B K"] | None = None
     extent: Float[Tensor, "B K S"] | None = None
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
-from softmax_rnn.attention.levels import LevelSums
-from softmax_rnn.attention.parts import NearKeys
+from softmax_rnn.attention.levels import LevelSums, blocks
+from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, State, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
@@ -45,9 +45,9 @@ def random_state(state: State, context: int) -> State:
         norm = None if state.key_norm is None else state.key_norm + 8
         return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=norm)
     if isinstance(state, LevelState):
-        like = state.stack.sums[1]
-        digits = [1, *(n + 1 for n in range(1, context.bit_length()) if context >> n & 1)]
-        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in digits}))
+        like, top = state.stack.sums[1], Levels().count - 1
+        found = {1} | {block.level for block in blocks(context, top)}
+        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in found}))
     assert isinstance(state, GrowingState)
     batch, heads, _, key_dim = state.keys.shape
     keys = torch.randn(batch, heads, context, key_dim)
