@@ -30,7 +30,7 @@ from attention.numbers import cases
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import extend, step
 from softmax_rnn.attention.forms import chunked
-from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts import ChunkEnds, Levels, NearKeys, Polynomial
 from softmax_rnn.attention.state import FixedState, GrowingState, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -158,10 +158,14 @@ def test_fixed_states_do_not_grow_and_growing_ones_do(name):
     _, early = extend(spec, **between(tensors, 0, 2), state=start)
     _, late = extend(spec, **between(tensors, 2, TIME), state=early)
     assert type(start) is type(early) is type(late)
-    assert start.grows == (name not in WITH_FEATURES or spec.structure is not None)
-    if start.grows:
+    assert start.grows == (name not in WITH_FEATURES or isinstance(spec.structure, NearKeys))
+    if isinstance(spec.structure, ChunkEnds):
+        assert (early.time, late.time) == (2 // spec.structure.length, TIME // spec.structure.length)
+    elif start.grows:
         assert (early.time, late.time) == (2, TIME)
         assert start.bytes < early.bytes < late.bytes
+    elif isinstance(spec.structure, Levels):  # 7 has three digits that are 1
+        assert start.bytes < early.bytes < late.bytes < 4 * start.bytes
     else:
         assert start.bytes == early.bytes == late.bytes
 

@@ -19,7 +19,8 @@ from transformers import (
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.parts import NearFar
+from softmax_rnn.attention.parts import ChunkEnds, NearFar
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
 from softmax_rnn.model.interface import PREFIX, attend_at_end, read_mask, register_attention, with_scaling
@@ -143,6 +144,8 @@ def test_a_far_state_is_not_made_from_a_cache_of_keys() -> None:
     q, k, v = torch.randn(3, 1, 2, 7, 4)
     with pytest.raises(InputError, match=r"structure: near_far sums up the keys .* decode after convert\(\)"):
         attend_at_end(VARIANTS["near_far_64"], q[:, :, -1:], k, v, None)
+    with pytest.raises(InputError, match=r"structure: chunk_ends keeps the ends .* decode after convert\(\)"):
+        attend_at_end(AttentionSpec(structure=ChunkEnds(2)), q[:, :, -1:], k, v, None)
 
 
 def test_backward_and_packed_documents() -> None:
