@@ -143,8 +143,8 @@ def test_hybrids_are_settings_like_others(tmp_path: Path):
     runs = planned(variant=["taylor_2"], layers=[{"0": "softmax"}, {"0": "softmax", "1-": "taylor_4"}])
     assert [run.config.label for run in runs] == ["taylor_2 (0: softmax)", "taylor_2 (0: softmax, 1-: taylor_4)"]
     assert [run.name for run in runs] == [
-        "recall-taylor_2-layers0_softmax-seed0",
-        "recall-taylor_2-layers0_softmax_1-_taylor_4-seed0",
+        "recall-layers0_softmax-seed0-taylor_2",
+        "recall-layers0_softmax_1-_taylor_4-seed0-taylor_2",
     ]
     with pytest.raises(InputError, match=r"grids\.recall: layers: 0-2 is not within the layers 0 to 1"):
         planned(layers=[{"0-2": "softmax"}])
