@@ -15,6 +15,8 @@ def formula(spec: AttentionSpec) -> str:
     weight, gate = spec.score.text(_dot(spec)), spec.forget_gate
     if gate and not gate.by_channel:
         weight += " · decay"
+    if spec.structure:
+        weight += spec.structure.weight_text()
     value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
     output = f"Σ w {value}" if spec.write_rule is None else "Σ w v′"
     where = "" if spec.structure is None else f",  over {spec.structure.text()}"

@@ -46,6 +46,10 @@ class Levels(Structure):
 
         return torch.nn.functional.softplus(tensors["level_scales"][:, None] * tensors["level_weights"])
 
+    def weight_text(self) -> str:
+        """The query's weight of the level."""
+        return " · λ"
+
     def text(self) -> str:
-        """Where the levels are counted."""
-        return "all keys, each times λ_i of its level, the bit length of i XOR j"
+        """What a level is."""
+        return "all keys, λ = λ_i of the level bit_length(i XOR j)"

@@ -42,6 +42,10 @@ class Structure(Part):
         """How many of the segment's ``lengths`` keys so far a query sees; ``real`` (B, T) is False at padding."""
         return lengths
 
+    def weight_text(self) -> str:
+        """What stands behind w in a formula."""
+        return ""
+
     def text(self) -> str:
         """What stands under the Σ of a formula."""
         return "all keys"
