@@ -153,6 +153,19 @@ def test_tied_embeddings_resume_too(tmp_path):
     assert run_training(config, tmp_path, quiet=True).result["test_loss"] == first.result["test_loss"]
 
 
+def test_a_hybrid_trains_is_saved_and_continued(tmp_path):
+    model = MODEL | {"num_hidden_layers": 3}
+    layers = {"0": "rat_4", "1": "log_linear_linear", "2-": "softmax"}
+    settings = SETTINGS | {"variant": "rat_4", "layers": layers, "model": model, "steps": 4}
+    result = run_training(resolve(settings), tmp_path, quiet=True).result
+    assert result["layers"] == layers and math.isfinite(result["test_loss"])
+    final = AutoModelForCausalLM.from_pretrained(tmp_path / "final")
+    kinds = [spec.structure and spec.structure.kind for spec in final.config.specs]
+    assert kinds == ["chunk_ends", "levels", None]
+    with pytest.raises(InputError, match="holds a run with other settings"):
+        run_training(resolve(settings | {"layers": {"0-": "rat_4"}}), tmp_path, quiet=True)
+
+
 def test_settings_that_were_not_resolved_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"^config: expected what resolve\(settings\) returns, got a dict$"):
         run_training(dict(SETTINGS), tmp_path / "run")
