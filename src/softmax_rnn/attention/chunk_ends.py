@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
+from softmax_rnn.attention.contraction import NOTHING, Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
@@ -126,7 +126,11 @@ def ends_and_own(
     far = _far(job, cells, past, has_fixed_state)
     fitted = job.score.fit(far, before, has_fixed_state)
     ends, matrix = form.run(fitted, None if fixed is None else fixed.matrix, keep_state)
-    sums = _own(job).plus(_in_time(ends, job, cells))
+    ends = _in_time(ends, job, cells)
+    if ends.log_scale is not None:
+        none = positions < structure.length  # in the first chunk there is no end
+        ends = replace(ends, log_scale=ends.log_scale.masked_fill(none[:, None, None], NOTHING))
+    sums = _own(job).plus(ends)
     if job.negative is not None and far.negative is not None:
         found = far.negative.negative.unflatten(0, job.q.shape[:2])
         found = torch.cat([found, torch.zeros_like(found[..., :1])], 3)[..., : cells.count]
@@ -179,7 +183,7 @@ def _own(job: Contraction) -> Sums:
         scale, weight = torch.zeros_like(x), job.score.series().differentiable(x)
     if real is not None:
         weight = weight * real[:, None, None]
-        scale = scale.masked_fill(~real[:, None, None], torch.finfo(x.dtype).min / 2)
+        scale = scale.masked_fill(~real[:, None, None], NOTHING)
     if job.negative is not None:
         job.negative.negative.logical_or_((weight < 0).flatten(0, 1))
     return Sums(weight[..., None] * job.v[:, :, None], weight if job.wants_row_sum else None, scale)

@@ -109,6 +109,10 @@ class Contraction:
         )
 
 
+NOTHING = -1e38
+"""The log_scale of a row that sees no key, where it is joined with another."""
+
+
 @dataclass(frozen=True)
 class Sums:
     """The output of a form. ``normalised``: the numerator is already divided by the row sum."""
@@ -123,6 +127,7 @@ class Sums:
         assert self.log_scale is not None
         far_scale = torch.zeros_like(self.log_scale) if far.log_scale is None else far.log_scale
         scale = torch.maximum(self.log_scale.to(far_scale.dtype), far_scale)
+        scale = torch.where(scale > NOTHING, scale, 0)
         here, there = torch.exp(self.log_scale - scale), torch.exp(far_scale - scale)
         total = self.numerator * here[..., None] + far.numerator * there[..., None]
         row_sum = None
