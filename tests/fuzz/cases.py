@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import yaml
 
-from fuzz import damage
+from fuzz import damage, runs
+from fuzz.inputs import OUT, Case, json_or_text, train_words, variant
 from softmax_rnn.attention.variants import VARIANTS
-from study.tiny import SETTINGS, VALUES
-
-OUT = "out"
-"""Everything that a command is asked to write goes here."""
-SETTABLE = ("steps", "warmup_steps", "weight_decay", "seed", "precision", "trackers", "variants.mine", "data.pairs")
-SETTABLE += ("model.hidden_size", "model.dtype", "model.hidden_act")
-Check = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is typed, and what its output must say when the exit code is 0."""
-
-    words: list[str]
-    check: Check = lambda out: None
+from study.tiny import VALUES
 
 
 def case(number: int, place: Path) -> Case:
@@ -43,7 +27,7 @@ def case(number: int, place: Path) -> Case:
 
 def explain(random: Random, folder: Path) -> Case:
     """A name, inline parts or a spec's file; the JSON must hold the spec that was given."""
-    name = _variant(random, folder)
+    name = variant(random, folder)
     words = ["explain", name]
     for option in ("--time", "--head-dim", "--heads"):
         if random.random() < 0.3:
@@ -85,7 +69,7 @@ def variants(random: Random, folder: Path) -> Case:
 
 def verify(random: Random, folder: Path) -> Case:
     """Mostly what cannot be verified: a check of everything takes long."""
-    name = _variant(random, folder)
+    name = variant(random, folder)
 
     def check(out: str) -> None:
         assert json.loads(out)["passed"] is True
@@ -93,15 +77,9 @@ def verify(random: Random, folder: Path) -> Case:
     return Case(["verify", name, "--json"], check)
 
 
-def compare(random: Random, folder: Path) -> Case:
-    """Names, files, runs, and runs that were damaged."""
-    two = [random.choice([_variant, _run, _run])(random, folder) for _ in range(2)]
-    return Case(["compare", *two, "--json"], _json_or_text())
-
-
 def dry_run(random: Random, folder: Path) -> Case:
     """Settings by option, by --set and in a file; an accepted value must be in the plan as it was given."""
-    words, given = _train_words(random, folder)
+    words, given = train_words(random, folder)
 
     def check(out: str) -> None:
         config = json.loads(out)["config"]
@@ -110,30 +88,6 @@ def dry_run(random: Random, folder: Path) -> Case:
                 assert str(config[name]) == str(value) or float(config[name]) == float(value), (name, value)
 
     return Case([*words, "--dry-run", "--json"], check)
-
-
-def train(random: Random, folder: Path) -> Case:
-    """A run of a few steps with a setting that may be wrong."""
-    words, _ = _train_words(random, folder, most=1)
-
-    def check(out: str) -> None:
-        result = json.loads(out)["result"]
-        assert result["test_loss"] is None or result["test_loss"] == result["test_loss"]
-
-    return Case([*words, "--set", "steps=2", "--set", "checkpoint_every=2", "--output", OUT, "--json"], check)
-
-
-def data(random: Random, folder: Path) -> Case:
-    """Training data that was damaged."""
-    lines = [json.dumps({"text": f"Rose {n} is red, {n * n} is blue."}) for n in range(12)]
-    name = random.choice(["a.txt", "a.jsonl", "a.txt.gz", "a.jsonl.gz", "a.json", "a.csv", "a.parquet"])
-    text = "\n".join(lines) if "json" in name else "text\n" + "\n\n".join(lines)
-    content = gzip.compress(text.encode(), mtime=0) if name.endswith(".gz") else text.encode()
-    if random.random() < 0.1:
-        content = damage.nested(random).encode()
-    (folder / name).write_bytes(damage.data(content, random))
-    words = ["train", "--config", "run.yaml", "--data", f"case/{name}", "--output", OUT, "--json", "--context", "8"]
-    return Case([*words, "--set", "steps=1", "--set", "data.tokenizer=bytes", "--set", "data.test_fraction=0.3"])
 
 
 def study(random: Random, folder: Path) -> Case:
@@ -146,29 +100,7 @@ def study(random: Random, folder: Path) -> Case:
     if random.random() < 0.3:
         damage.file(path, random)
     scale = random.choice([[], [], ["--scale", random.choice(["cpu", "paper", "", "cpuu"])]])
-    return Case(["study", "case/study.yaml", "--dry-run", "--json", *scale], _json_or_text())
-
-
-def report(random: Random, folder: Path) -> Case:
-    """A report from runs of which some are damaged."""
-    runs = [_run(random, folder) for _ in range(random.choice([1, 1, 2]))]
-    return Case(["report", *runs, "--output", OUT, "--json"], _json_or_text())
-
-
-def generate(random: Random, folder: Path) -> Case:
-    """A small model of text whose files are damaged, or options that are wrong."""
-    shutil.copytree("runs/text/final", folder / "model")
-    if random.random() < 0.7:
-        damage.file(random.choice(sorted((folder / "model").iterdir())), random)
-    words = ["generate", "case/model", random.choice(["To be", "", "\x7f", "é" * 50]), "--max-new-tokens", "2"]
-    for option in ("--temperature", "--top-k", "--top-p", "--seed", "--max-new-tokens"):
-        if random.random() < 0.2:
-            words += [option, random.choice(damage.NUMBERS[:-12] if option == "--max-new-tokens" else damage.NUMBERS)]
-    if random.random() < 0.3:
-        words += ["--variant", random.choice(damage.NAMES)]
-    if random.random() < 0.2:
-        words += ["--state-out", random.choice([f"{OUT}/state", "one.txt", "notes", "runs/done/config.yaml"])]
-    return Case([*words, "--json"], _json_or_text())
+    return Case(["study", "case/study.yaml", "--dry-run", "--json", *scale], json_or_text())
 
 
 def words(random: Random, folder: Path) -> Case:
@@ -197,67 +129,8 @@ def words(random: Random, folder: Path) -> Case:
     return Case(typed)
 
 
-def _json_or_text() -> Check:
-    def check(out: str) -> None:
-        assert out.strip()
-        if out.lstrip().startswith("{"):
-            json.loads(out)
-
-    return check
-
-
-def _variant(random: Random, folder: Path) -> str:
-    """A variant's name, inline parts, or a file."""
-    if random.random() < 0.4:
-        return random.choice([*damage.NAMES, *list(VARIANTS)[:20]])
-    values: Any = VARIANTS[random.choice(list(VARIANTS))].to_dict()
-    for _ in range(random.choice([0, 1, 1, 2])):
-        values = damage.tree(values, random)
-    text = damage.text_of(values, random)
-    if random.random() < 0.3 and "\x00" not in text and len(text) < 100_000:
-        return text
-    path = folder / f"spec{len(list(folder.iterdir()))}.json"
-    path.write_text(text, encoding="utf-8")
-    if random.random() < 0.3:
-        damage.file(path, random)
-    return f"case/{path.name}"
-
-
-def _run(random: Random, folder: Path) -> str:
-    """The folder of a run, whole or damaged."""
-    if random.random() < 0.1:
-        return "runs/done"
-    copied = Path(shutil.copytree("runs/done", folder / f"run{len(list(folder.iterdir()))}"))
-    files = sorted(path for path in copied.iterdir() if path.is_file() and not path.name.startswith("."))
-    damage.file(random.choice(files), random)
-    return f"case/{copied.name}"
-
-
-def _train_words(random: Random, folder: Path, most: int = 3) -> tuple[list[str], dict[str, Any]]:
-    values: Any = SETTINGS
-    if random.random() < 0.4:
-        values = damage.tree(values, random)
-    path = folder / "run.yaml"
-    path.write_text(damage.text_of(values, random), encoding="utf-8")
-    if random.random() < 0.2:
-        damage.file(path, random)
-    typed, given = ["train", "--config", "case/run.yaml"], {}
-    for _ in range(random.randrange(most + 1)):
-        option = random.choice(["--seed", "--learning-rate", "--batch-size", "--variant", "--size", "--data", "--set"])
-        if option == "--set":
-            inner = random.choice(SETTABLE)
-            shown = random.choice([*damage.NUMBERS, "banana", "[1", "{a: 1}", "*x", "!!python/object:os.system ls"])
-            typed += ["--set", f"{inner}={shown}"]
-            continue
-        shown = random.choice(damage.NAMES if option in ("--variant", "--size", "--data") else damage.NUMBERS)
-        typed += [option, shown]
-        if option in ("--seed", "--learning-rate", "--batch-size"):
-            given[option[2:].replace("-", "_")] = shown
-    given = {} if "--set" in typed else given
-    return typed, given
-
-
 KINDS: dict[Callable[[Random, Path], Case], int] = {
-    explain: 26, variants: 5, verify: 4, compare: 12, dry_run: 22, train: 2, data: 4, study: 12, report: 4, generate: 4,
-    words: 8,
+    explain: 26, variants: 4, verify: 4, dry_run: 22, study: 12, words: 8,
+    runs.train: 4, runs.resume: 4, runs.cached: 3, runs.data: 4, runs.compare: 9, runs.report: 5, runs.generate: 4,
+    runs.state: 3, runs.terms: 1,
 }  # fmt: skip

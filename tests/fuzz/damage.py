@@ -100,3 +100,9 @@ def file(path: Path, random: Random) -> None:
         except (ValueError, RecursionError):
             pass
     path.write_bytes(data(content, random))
+
+
+def inside(folder: Path, random: Random) -> None:
+    """Damage one of the files of a folder."""
+    file(random.choice(sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"
+                              and path.name != ".lock")), random)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Two thousand random uses: none ends in a traceback, a signal or a hang, lies, or changes a file that is no output.
+"""Two thousand random uses: none ends in a traceback, a signal or a hang, lies, or changes a file it was not asked to.
 
 Most run in forks of this process. A case is made from its number alone, which a failure names.
 """
@@ -11,7 +11,8 @@ from functools import partial
 
 import pytest
 
-from fuzz.cases import OUT, case
+from fuzz.cases import case
+from fuzz.inputs import OUT
 from fuzz.place import make_place
 from fuzz.runner import BUG, content, one
 
@@ -33,6 +34,7 @@ def place(tmp_path_factory):
 def inside(place, tmp_path, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.setenv("SOFTMAX_RNN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(place / "home"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return place
@@ -52,7 +54,7 @@ def test_random_uses_as_processes(number, inside):
     before = content(inside)
     words = [word.replace("\x00", "") for word in made.words]
     command = [sys.executable, "-m", "softmax_rnn", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | made.environment | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode in (0, 1, 2) and done.returncode != BUG
     assert "Traceback" not in done.stderr
