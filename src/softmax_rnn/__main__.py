@@ -23,6 +23,7 @@ def _run(arguments: list[str]) -> int:
     from softmax_rnn.cli import app
     from softmax_rnn.cli.usage import usage_text
     from softmax_rnn.errors import InputError, RunError
+    from softmax_rnn.files import system_error
 
     # The root of typer's errors of use; newer versions carry a click of their own, so it is not click's.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
@@ -39,11 +40,11 @@ def _run(arguments: list[str]) -> int:
         return _say(str(error), 1)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         return 1
-    except OSError as error:
-        return _say(_failed_io(error), 1)
     except (KeyboardInterrupt, typer.Abort):
         return _say("interrupted", 130)
     except Exception as error:
+        if (failed := system_error(error)) is not None:
+            return _say(_failed_io(failed), 1)
         if not _out_of_memory(error):
             raise
         return _say(f"out of memory: {error or 'the system gives no more'}", 1)
@@ -93,7 +94,7 @@ def _flush_streams(code: int) -> int:
     for stream in (sys.stdout, sys.stderr):
         if not _flushed(stream):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-            code = code or _say("what was printed could not be written", 1)
+            code = code or _say("standard output could not be written", 1)
     return code
 
 

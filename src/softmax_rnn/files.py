@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,11 +49,25 @@ def _named(path: Path) -> Iterator[None]:
     """Inside, an error of the system names the path: a disk that is full does not say which file it is full for."""
     try:
         yield
-    except OSError as error:
-        unnamed = error.filename is None or Path(os.fsdecode(error.filename)).name.startswith(".")
-        if error.errno is None or not unnamed:
+    except Exception as error:
+        failed = system_error(error)
+        if failed is None or failed.errno is None:
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        if failed is error and error.filename and not Path(os.fsdecode(error.filename)).name.startswith("."):
+            raise
+        raise OSError(failed.errno, failed.strerror, str(path)) from error
+
+
+def system_error(error: Exception) -> OSError | None:
+    """The error of the system behind this one; safetensors and tokenizers report theirs as text.
+
+    >>> system_error(RuntimeError("I/O error: No space left on device (os error 28)"))
+    OSError(28, 'No space left on device')
+    """
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return None if number is None else OSError(int(number[1]), os.strerror(int(number[1])))
 
 
 def write_json(path: Path, value: Any, indent: int | None = 2) -> Path:
@@ -99,4 +114,4 @@ def expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        raise InputError(f"cache: {path} has no meaning here: no home folder is known; set SOFTMAX_RNN_CACHE") from None
+        raise InputError(f"cache: {path} cannot be resolved: no home folder is known; set SOFTMAX_RNN_CACHE") from None

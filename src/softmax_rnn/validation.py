@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -100,6 +101,20 @@ def read_whole(path: Path, what: str) -> str:
         raise InputError(f"{what}: {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{what}: {path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def is_integer(value: object) -> bool:
+    """Whether this is a whole number; True and False are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether this is a finite number; True and False are not.
+
+    >>> is_number(0.5), is_number(True), is_number(float("nan")), is_number("1")
+    (True, False, False, False)
+    """
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def check_output(path: Path, *, folder: bool, what: str = "output", ours: Callable[[Path], bool] | None = None) -> None:

@@ -33,9 +33,18 @@ def test_a_second_ctrl_c_interrupts():
         os.kill(os.getpid(), signal.SIGINT)
 
 
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), SafetensorError("No space left")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    ],
+)
 def test_errors_of_the_disk_are_one_line(error):
-    with pytest.raises(DiskError, match=r"^the model could not be written: No space left$"), disk_errors("the model"):
+    with (
+        pytest.raises(DiskError, match=r"^the model could not be written: No space left on device$"),
+        disk_errors("the model"),
+    ):
         raise error
 
 

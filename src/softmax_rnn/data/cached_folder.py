@@ -53,17 +53,15 @@ def cached(folder: Path, make: Callable[[Path], object]) -> Path:
         if damage is None:
             return folder
         if folder.exists():
-            say(f"cache: {folder} is damaged ({damage}); it is made again")
+            say(f"cache: {folder} is damaged ({damage}); rebuilding it")
         for remains in folder.parent.glob(f".{folder.name}.*"):
             shutil.rmtree(remains, ignore_errors=True)
         try:
             return write_folder(folder, make_with_hashes)
-        except Exception as error:
-            if not isinstance(error, OSError) and "os error" not in str(error):  # so the tokenizers library says it
-                raise
+        except OSError as error:
             raise RunError(
-                f"cache: {folder} cannot be written: {getattr(error, 'strerror', None) or error};"
-                " SOFTMAX_RNN_CACHE takes it to another disk"
+                f"cache: {folder} cannot be written: {error.strerror or error};"
+                " set SOFTMAX_RNN_CACHE to a folder on another disk"
             ) from error
 
 

@@ -24,13 +24,14 @@ from pydantic import Field, PositiveInt, SerializeAsAny, field_validator
 from softmax_rnn.data.tasks.table import TASKS, task_config
 from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.data.text_config import TextConfig
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, shown, unknown_name
 from softmax_rnn.experiment.recipes import RECIPES
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.validation import checked, read_settings
 
 if TYPE_CHECKING:
     from softmax_rnn.attention.spec import AttentionSpec
+    from softmax_rnn.train.folder import RunFolder
 
 INCIDENTAL = frozenset(
     {
@@ -190,6 +191,16 @@ def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
 def read_config(path: Path) -> dict[str, Any]:
     """The settings of a YAML file, not yet resolved."""
     return read_settings(path, "config")
+
+
+def result_of(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
+    """What a finished run measured, None while it is not finished; a result with labels of another run is refused."""
+    result = folder.result()
+    for name in ("variant", "size", "seed"):
+        if result is not None and result.get(name, getattr(config, name)) != getattr(config, name):
+            said = f"it says {name} {shown(result[name])}, and config.yaml says {shown(getattr(config, name))}"
+            raise InputError(f"run: {folder.path}/result.json belongs to another run: {said}")
+    return result
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:

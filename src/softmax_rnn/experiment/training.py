@@ -17,7 +17,7 @@ from typing import Any
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.console import ERR
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve
+from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve, result_of
 from softmax_rnn.experiment.network import build_network, explanation, save_network, state_bytes
 from softmax_rnn.experiment.run_data import RunData, load_run_data
 from softmax_rnn.experiment.run_plan import check_memory
@@ -36,7 +36,7 @@ def run_training(config: RunConfig, output: str | Path, *, quiet: bool = False) 
     """Train in a folder. One that holds the same run is continued; one that is finished is left as it is."""
     check_run(config, output, this_share().processes)
     folder = RunFolder(Path(output))
-    finished = folder.result()
+    finished = result_of(config, folder)
     if finished is not None:
         return Outcome(folder.path, finished["step"], None, finished)
     # Before the processes are joined: none then waits for an answer while another prepares the data.
@@ -105,7 +105,7 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
     changed = differences(read_json(folder.data, "run"), facts)
     if changed:
         raise InputError(
-            f"data: it has changed since the run in {folder.path} began ({_first(changed)}); take another folder"
+            f"data: it has changed since the run in {folder.path} began ({_first(changed)}); choose another folder"
         )
 
 
@@ -115,9 +115,11 @@ def check_folder(config: RunConfig, folder: RunFolder) -> None:
     if folder.config.exists():
         changed = differences(resolve(read_config(folder.config)).content(), config.content())
         if changed:
-            raise InputError(f"output: {folder.path} holds a run with other settings ({_first(changed)}); take another")
+            raise InputError(
+                f"output: {folder.path} holds a run with other settings ({_first(changed)}); choose another folder"
+            )
     elif folder.path.exists() and any(not name.name.startswith(".") for name in folder.path.iterdir()):
-        raise InputError(f"output: the folder {folder.path} holds other files and no run; take another folder")
+        raise InputError(f"output: the folder {folder.path} holds other files and no run; choose another folder")
 
 
 def _first(changed: dict[str, list[Any]]) -> str:

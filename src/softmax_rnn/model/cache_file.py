@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from softmax_rnn.files import write_whole
 from softmax_rnn.validation import check_output
 
 FORMAT = "softmax_rnn.state"
-VERSION = 1
+VERSION = 2
 Specs = tuple[AttentionSpec | None, ...]
 
 
@@ -42,6 +43,7 @@ def write(path: Path, specs: Specs, layers: Sequence[tuple[int, dict[str, Tensor
     tensors = {f"{i}.{name}": x.contiguous() for i, (_, kept) in enumerate(layers) for name, x in kept.items()}
     # Two names for one memory are refused by safetensors: a state's tensors may be views of each other.
     tensors = {name: x.clone() for name, x in tensors.items()}
+    about["sha256"] = _digest(about, tensors)
     about_text = {FORMAT: json.dumps(about)}
     return write_whole(path, lambda temporary: save_file(tensors, temporary, metadata=about_text))
 
@@ -58,6 +60,8 @@ def read(path: Path, device: torch.device | str) -> Saved:
         raise InputError(f"state: {path} is not a safetensors file ({error})") from error
     if about.get("version") != VERSION:
         raise InputError(f"state: {path} does not hold a state of this version of the package")
+    if about.pop("sha256", None) != _digest(about, tensors):
+        raise InputError(f"state: {path} is damaged (its content does not match its hash)")
     try:
         specs = tuple(None if one is None else AttentionSpec.from_dict(one) for one in about["specs"])
         layers: list[tuple[int, dict[str, Tensor]]] = [(int(length), {}) for length in about["lengths"]]
@@ -67,6 +71,15 @@ def read(path: Path, device: torch.device | str) -> Saved:
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(f"state: {path} is damaged ({error})") from error
     return Saved(specs, layers)
+
+
+def _digest(about: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """A hash of everything that a file holds."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, x in sorted(tensors.items()):
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
+        digest.update(x.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _about(file: Any) -> dict[str, Any]:

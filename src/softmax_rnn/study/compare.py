@@ -21,7 +21,7 @@ def compare(a: str, b: str) -> dict[str, Any]:
     """Two folders of runs, two of studies, or two variants by name, inline, or by the path of a spec's JSON file."""
     kinds = [_kind(name) for name in (a, b)]
     if kinds[0] != kinds[1]:
-        raise InputError(f"compare: expected two of a kind, got the {kinds[0]} {a} and the {kinds[1]} {b}")
+        raise InputError(f"compare: expected two of the same kind, got the {kinds[0]} {a} and the {kinds[1]} {b}")
     if kinds[0] == "run":
         return compare_runs(Path(a), Path(b))
     if kinds[0] == "study":
@@ -70,30 +70,32 @@ def _place(row: dict[str, Any]) -> str:
 
 def compare_runs(a: Path, b: Path) -> dict[str, Any]:
     """Settings that differ, and what both have measured."""
-    from softmax_rnn.experiment.config import differences, read_config, resolve
+    from softmax_rnn.experiment.config import differences, read_config, resolve, result_of
     from softmax_rnn.train.folder import RunFolder
 
     configs = [resolve(read_config(path / "config.yaml")) for path in (a, b)]
     settings = differences(*(config.content() for config in configs))
-    metrics = [_measured(path) for path in (a, b)]
+    results = [result_of(config, RunFolder(path)) for config, path in zip(configs, (a, b), strict=True)]
+    metrics = [_measured(path, result) for path, result in zip((a, b), results, strict=True)]
     known = [name for name in METRICS if any(one.get(name) is not None for one in metrics)]
     return {
         "kind": "runs",
         "names": [str(a), str(b)],
-        "finished": [RunFolder(path).result() is not None for path in (a, b)],
+        "finished": [result is not None for result in results],
         "settings": settings,
         "metrics": {name: [one.get(name) for one in metrics] for name in known},
         "specs": compare_specs(*(config.variant for config in configs)) if "variant" in settings else None,
     }
 
 
-def _measured(folder: Path) -> dict[str, Any]:
+def _measured(folder: Path, result: dict[str, Any] | None) -> dict[str, Any]:
     """The result of a finished run; of another one, what its metrics come to so far."""
-    from softmax_rnn.train.folder import RunFolder
+    metrics = checked_metrics(folder)
+    if result is not None or not metrics:
+        return result or {}
     from softmax_rnn.train.job import summary
 
-    metrics = checked_metrics(folder)
-    return RunFolder(folder).result() or (summary(metrics) if metrics else {})
+    return summary(metrics)
 
 
 def compare_specs(a: str, b: str) -> dict[str, Any]:

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.errors import InputError, found_in
+from softmax_rnn.errors import InputError, found_in, shown
+from softmax_rnn.validation import is_number
 
 if TYPE_CHECKING:
     from softmax_rnn.study.runs import PlannedRun
 
 Entry = dict[str, Any]
 
-_NUMBER = (int, float, type(None))
-_TRAINED = {"step": int, "loss": _NUMBER, "tokens": int, "tokens_per_second": _NUMBER, "memory_bytes": _NUMBER}
-_TESTED = {"step": int, "test_loss": _NUMBER, "test_accuracy": _NUMBER, "test_loss_by_position": list}
+_TRAINED = ("loss", "tokens", "tokens_per_second", "memory_bytes")
+_TESTED = ("test_loss", "test_accuracy", "test_loss_by_position")
 
 
 class Entries:
@@ -59,11 +59,12 @@ def _asked(run: PlannedRun) -> Entry:
 
 
 def _measured(run: PlannedRun, error: str | None) -> Entry:
+    from softmax_rnn.experiment.config import result_of
     from softmax_rnn.train.folder import RunFolder
 
     folder = RunFolder(run.folder)
     metrics = checked_metrics(run.folder)
-    result = folder.result()
+    result = result_of(run.config, folder)
     trained = [line for line in metrics if "loss" in line]
     tested = [line for line in metrics if "test_loss" in line]
     return {
@@ -83,28 +84,24 @@ def checked_metrics(folder: Path) -> list[dict[str, Any]]:
     """The metrics of a run; a file that no run has written is refused in one line."""
     from softmax_rnn.train.folder import RunFolder
 
-    path = folder / "metrics.jsonl"
-    try:
-        lines = RunFolder(folder).metrics()
-    except (OSError, ValueError) as error:
-        raise InputError(f"runs: {path} cannot be read: {' '.join(str(error).split())}") from error
-    with found_in(f"runs: {path}"):
+    lines = RunFolder(folder).metrics()
+    with found_in(f"runs: {folder / 'metrics.jsonl'}"):
         for number, line in enumerate(lines, start=1):
             _check_line(line, number)
     return lines
 
 
-def _check_line(line: Any, number: int) -> None:
-    if not isinstance(line, dict):
-        raise InputError(f"line {number}: expected measurements by name, got {str(line)[:40]!r}")
-    wanted: dict[str, Any] = {"step": int}
-    wanted |= _TRAINED if "loss" in line else {}
-    wanted |= _TESTED if "test_loss" in line else {}
-    for name, kinds in wanted.items():
+def _check_line(line: dict[str, Any], number: int) -> None:
+    for name in (*(_TRAINED if "loss" in line else ()), *(_TESTED if "test_loss" in line else ())):
         if name not in line:
             raise InputError(f"line {number}: {name} is missing")
-        if not isinstance(line[name], kinds) or isinstance(line[name], bool):
-            raise InputError(f"line {number}: {name}: expected a number, got {str(line[name])[:40]!r}")
+        value = line[name]
+        values = value if name == "test_loss_by_position" and isinstance(value, list) else [value]
+        for one in values:
+            if one is not None and not is_number(one):
+                raise InputError(f"line {number}: {name}: expected a number, got {shown(one)}")
+    if "loss" in line and line["tokens"] is None:
+        raise InputError(f"line {number}: tokens: expected a number, got None")
 
 
 def _seconds(trained: Sequence[Mapping[str, Any]]) -> float | None:

@@ -86,7 +86,7 @@ def _check_format(path: Path) -> None:
     if found != FORMAT:
         raise InputError(
             f"output: the checkpoint {path} was written by another version of softmax-rnn"
-            f" (format {found}, expected {FORMAT}); finish the run with that version or take another folder"
+            f" (format {found}, expected {FORMAT}); finish the run with that version or choose another folder"
         )
 
 
@@ -106,7 +106,7 @@ def damage(path: Path) -> str | None:
     try:
         manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
         files = {str(name): (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return f"{MANIFEST} cannot be read"
     for name, (size, digest) in files.items():
         file = path / name

@@ -3,7 +3,7 @@
     config.yaml         the resolved settings
     data.json           what the data is, with its content hash
     environment.json    versions, git revision, machine
-    metrics.jsonl       one line a measurement, in the order of steps
+    metrics.jsonl       one line per measurement, in the order of steps
     checkpoints/        complete ones only
     final/              an ordinary saved model
     result.json         written last: its presence says that the run is finished
@@ -30,15 +30,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
-from softmax_rnn.errors import InputError, RunError
-from softmax_rnn.files import finite, write_json, write_whole
+from softmax_rnn.errors import InputError, RunError, shown
+from softmax_rnn.files import finite, system_error, write_json, write_whole
 from softmax_rnn.machine import describe
 from softmax_rnn.train.checkpoint import remove_leftovers
-from softmax_rnn.validation import read_json
+from softmax_rnn.validation import is_integer, is_number, read_json, read_whole
 
 _DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+MEASURED = frozenset(
+    {
+        "test_loss",
+        "train_loss",
+        "test_perplexity",
+        "test_accuracy",
+        "tokens",
+        "tokens_per_second",
+        "memory_bytes",
+        "parameters",
+        "state_bytes",
+    }
+)
+"""Numbers in a result; one that is not finite is null."""
 _PACKAGES = ("transformers", "accelerate", "datasets", "tokenizers", "safetensors", "numpy")
 
 
@@ -57,12 +69,11 @@ def disk_errors(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        if error.errno not in _DISK:
+    except Exception as error:
+        failed = system_error(error)
+        if failed is None or failed.errno not in _DISK:
             raise
-        raise DiskError(f"{what} could not be written: {error.strerror or error}") from error
-    except SafetensorError as error:
-        raise DiskError(f"{what} could not be written: {error}") from error
+        raise DiskError(f"{what} could not be written: {failed.strerror or failed}") from error
 
 
 @dataclass(frozen=True)
@@ -116,14 +127,24 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All whole lines; a run that was killed may have left half a one."""
+        """All lines, in order; half a line at the end, as a run that was killed may leave it, is left out."""
         path = self.path / "metrics.jsonl"
+        texts = read_whole(path, "runs").strip("\n").split("\n") if path.exists() else [""]
         lines = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        for number, text in enumerate(texts if texts != [""] else [], start=1):
             try:
-                lines.append(json.loads(line))
-            except ValueError:
-                break
+                line = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                if number == len(texts):
+                    break
+                raise InputError(f"runs: {path}: line {number} is damaged; restore the file") from error
+            if not isinstance(line, dict):
+                raise InputError(f"runs: {path}: line {number}: expected measurements by name, got {shown(line)}")
+            if "step" not in line:
+                raise InputError(f"runs: {path}: line {number}: step is missing")
+            if not is_integer(line["step"]):
+                raise InputError(f"runs: {path}: line {number}: step: expected a number, got {shown(line['step'])}")
+            lines.append(line)
         return lines
 
     def forget_after(self, step: int) -> None:
@@ -135,13 +156,23 @@ class RunFolder:
     def add_environment(self, facts: dict[str, Any]) -> None:
         """Note where the run was started; each start that continued it is noted too."""
         path = self.path / "environment.json"
-        starts = read_json(path, "run")["starts"] if path.exists() else []
-        write_json(path, {"starts": [*starts, environment() | facts]})
+        before = read_json(path, "run") if path.exists() else {"starts": []}
+        if not isinstance(before, dict) or not isinstance(before.get("starts"), list):
+            raise InputError(f"run: {path} is damaged: it has no list of starts")
+        write_json(path, {"starts": [*before["starts"], environment() | facts]})
 
     def result(self) -> dict[str, Any] | None:
         """What the finished run found; None while it is not finished."""
         path = self.path / "result.json"
-        return read_json(path, "run") if path.exists() else None
+        if not path.exists():
+            return None
+        result = read_json(path, "run")
+        if not isinstance(result, dict) or not is_integer(result.get("step")):
+            raise InputError(f"run: {path} is damaged: expected an object with a step")
+        for name, value in result.items():
+            if name in MEASURED and value is not None and not is_number(value):
+                raise InputError(f"run: {path}: {name}: expected a finite number, got {shown(value)}")
+        return result
 
     def write_result(self, values: dict[str, Any]) -> None:
         """Say that the run is finished."""

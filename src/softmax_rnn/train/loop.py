@@ -203,7 +203,7 @@ class TrainingLoop:
             except DiskError as error:
                 problem = error
         if any_process(problem is not None, self.device):
-            raise problem or DiskError(f"{what}: the first process could not write it")
+            raise problem or DiskError(f"{what}: process 0 could not write it")
         self._away += time.perf_counter() - began
 
     def _record(self, values: dict[str, Any]) -> None:
