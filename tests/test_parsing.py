@@ -8,7 +8,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.parsing import parse_json, parse_yaml
 
 JSON = {
-    '{"a": 1, "b": {"c": 1, "c": 2}}': "spec: the key 'c' stands twice",
+    '{"a": 1, "b": {"c": 1, "c": 2}}': "spec: the key 'c' appears twice",
     "[" * 100_000: "spec is nested too deeply",
     '{"a": ' * 100_000: "spec is nested too deeply",
     "9" * 5000: "spec: expected whole numbers of at most 64 bits, got '999",
@@ -17,8 +17,8 @@ JSON = {
     "": "spec is not valid JSON: Expecting value",
 }
 YAML = {
-    "a: 1\nb: {c: 1, c: 2}": "run: the key 'c' stands twice, again in line 2",
-    "a: 1\nb: 2\n\na: 3": "run: the key 'a' stands twice, again in line 4",
+    "a: 1\nb: {c: 1, c: 2}": "run: the key 'c' appears twice, again in line 2",
+    "a: 1\nb: 2\n\na: 3": "run: the key 'a' appears twice, again in line 4",
     "[" * 5000: "run is nested too deeply",
     "a: " + "9" * 5000: "run: expected whole numbers of at most 64 bits",
     "a: -0x" + "F" * 70: "run: expected whole numbers of at most 64 bits",

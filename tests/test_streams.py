@@ -27,7 +27,7 @@ def test_a_full_standard_output_is_one_line(typed):
     code, _, error = run(typed, shell=f"> {FULL}")
     assert code == 1
     (line,) = error.splitlines()
-    assert line in ("softmax-rnn: No space left on device", "softmax-rnn: what was printed could not be written")
+    assert line in ("softmax-rnn: No space left on device", "softmax-rnn: standard output could not be written")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-", f"2>{FULL}"])

@@ -1,9 +1,9 @@
-"""JSON and YAML that users write, read strictly: a key that stands twice, a number beyond 64 bits, nesting without end
+"""JSON and YAML that users write, read strictly: a key that appears twice, a number beyond 64 bits, nesting without end
 and aliases that unfold without end are refused in one line.
 
 >>> parse_json('{"score": 1, "score": 2}', "spec")
 Traceback (most recent call last):
-softmax_rnn.errors.InputError: spec: the key 'score' stands twice
+softmax_rnn.errors.InputError: spec: the key 'score' appears twice
 >>> parse_yaml("learning_rate: 1e-3", "run.yaml")
 {'learning_rate': 0.001}
 """
@@ -59,7 +59,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise InputError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} stands twice")
+        raise InputError(f"the key {shown(next(key for key in keys if keys.count(key) > 1))} appears twice")
     return values
 
 
@@ -101,7 +101,7 @@ def _check_node(node: Any, counted: dict[int, int]) -> int:
     seen = set()
     for key, _ in pairs:
         if isinstance(key.value, str) and (key.tag, key.value) in seen:
-            raise InputError(f"the key {shown(key.value)} stands twice, again in line {key.start_mark.line + 1}")
+            raise InputError(f"the key {shown(key.value)} appears twice, again in line {key.start_mark.line + 1}")
         seen.add((key.tag, str(key.value)))
     parts = [part for pair in pairs for part in pair] or entries
     counted[id(node)] = 1 + sum(_check_node(part, counted) for part in parts)

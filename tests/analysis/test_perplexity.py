@@ -76,7 +76,7 @@ def test_weights_that_are_not_numbers() -> None:
     model = tiny()
     with torch.no_grad():
         model.lm_head.weight[0, 0] = torch.nan
-    with pytest.raises(RunError, match="as it is, is nan"):
+    with pytest.raises(RunError, match="before conversion is nan"):
         conversion_report(model, ["softmax"], "a text", tokenizer=letters())
 
 

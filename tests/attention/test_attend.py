@@ -28,7 +28,7 @@ def test_every_needed_tensor_is_asked_for_by_name(name):
     "extra", ["input_gate", "output_gate", "forget_gate", "norm_weight", "norm_bias", "length_exponent"]
 )
 def test_a_tensor_without_use_is_refused(extra):
-    with pytest.raises(InputError, match=f"^{extra}: this spec has no use for it .*none"):
+    with pytest.raises(InputError, match=f"^{extra}: this spec does not use it .*none"):
         attend(SOFTMAX, **inputs(SOFTMAX), **{extra: torch.ones(1)})
 
 
@@ -100,7 +100,7 @@ WRONG_MASKS = [
     ({"segment_ids": torch.ones(T, dtype=torch.long)}, r"segment_ids: expected shape \(2, 13\)"),
     (
         {"segment_ids": torch.stack([torch.zeros(T), torch.arange(T) % 3]).long()},
-        "each segment must stand in one piece, row 1 comes back",
+        "each segment must be contiguous, row 1 comes back",
     ),
     ({"key_mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, "key_mask: expected the device of q"),
 ]

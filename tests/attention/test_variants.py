@@ -170,7 +170,7 @@ def test_an_added_row_is_a_row_like_the_others(table):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("softmax", r"which stands in the table \(paper\)"),
+        ("softmax", r"which is already in the table \(paper\)"),
         ("taylor_2", r"belongs to the family taylor_\{n\}"),  # listed
         ("taylor_7", r"belongs to the family taylor_\{n\}"),  # not listed
         ("taylor_999", r"belongs to the family taylor_\{n\}"),  # an order that no spec can have
@@ -204,7 +204,7 @@ def test_the_same_row_can_be_added_again_and_no_other(table):
     table.add("mine", UNDIVIDED, "first")
     table.add("mine", AttentionSpec(normaliser=None), "again")
     assert table.row("mine") == Variant(UNDIVIDED, ADDED, "again")
-    with pytest.raises(InputError, match=r"'mine', which stands in the table \(added\)"):
+    with pytest.raises(InputError, match=r"'mine', which is already in the table \(added\)"):
         table.add("mine", AttentionSpec())
     assert table["mine"] == UNDIVIDED
 

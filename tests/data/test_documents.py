@@ -119,8 +119,8 @@ BROKEN = {
     "latin.jsonl": ('{"text": "é"}\n'.encode("latin-1"), ": line 1 is not text in UTF-8: "),
     "x.txt": (b"\xff\xfe\xfa", ": expected text in UTF-8, got invalid start byte at byte 0"),
     "late.txt": (b"a" * (1 << 20) + b"\xc3", ": expected text in UTF-8, got unexpected end of data at byte 1048576"),
-    "cut.txt.gz": (gzip.compress(bytes(range(64)) * 99)[:-9], " is cut off: its compressed data has no end"),
-    "cut.jsonl.gz": (gzip.compress(b'{"text": "a"}\n')[:20], " is cut off: its compressed data has no end"),
+    "cut.txt.gz": (gzip.compress(bytes(range(64)) * 99)[:-9], " is truncated: its compressed data ends early"),
+    "cut.jsonl.gz": (gzip.compress(b'{"text": "a"}\n')[:20], " is truncated: its compressed data ends early"),
     "none.txt.gz": (b"no gzip", " cannot be read: Not a gzipped file"),
     "x.parquet": (b"no parquet, but long enough", " cannot be read: Parquet magic bytes not found"),
 }

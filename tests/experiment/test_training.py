@@ -95,7 +95,7 @@ def test_an_accuracy_that_can_be_learned_is_learned(tmp_path):
 
 def test_another_run_in_the_folder_is_refused_by_the_setting(references):
     reference = references("task")
-    with pytest.raises(InputError, match=r"holds a run with other settings \(seed: 0 → 1\); take another"):
+    with pytest.raises(InputError, match=r"holds a run with other settings \(seed: 0 → 1\); choose another folder"):
         run_training(resolve({**reference.settings, "seed": 1}), reference.folder)
     with pytest.raises(InputError, match=r"\(steps: 10 → 11 and 1 more\)"):
         run_training(resolve({**reference.settings, "steps": 11, "seed": 1}), reference.folder)

@@ -139,5 +139,5 @@ def test_other_caches_are_refused():
 
 
 def test_text_beyond_the_positions():
-    with pytest.raises(InputError, match="but the model knows 64"):
+    with pytest.raises(InputError, match="but the model has 64"):
         tiny_model().generate(tokens(1, 60), max_new_tokens=9, do_sample=False, pad_token_id=0)

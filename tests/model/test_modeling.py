@@ -214,7 +214,7 @@ def test_auto_classes(tmp_path):
 
 
 def test_a_context_beyond_the_positions():
-    with pytest.raises(InputError, match="65 positions, but the model knows 64"):
+    with pytest.raises(InputError, match="65 positions, but the model has 64"):
         tiny_model()(torch.zeros(1, 65, dtype=torch.int64))
     assert tiny_model("two_mamba")(torch.zeros(1, 65, dtype=torch.int64)).logits.shape == (1, 65, VOCAB)
 

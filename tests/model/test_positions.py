@@ -30,5 +30,5 @@ def test_real_positions_are_counted():
 def test_a_context_beyond_the_positions_names_both_numbers():
     check_positions(torch.tensor([[63]]), 64)
     check_positions(torch.tensor([[640]]), None)
-    with pytest.raises(InputError, match=r"65 positions, but the model knows 64 \(max_position_embeddings\)"):
+    with pytest.raises(InputError, match=r"65 positions, but the model has 64 \(max_position_embeddings\)"):
         check_positions(torch.tensor([[64]]), 64)

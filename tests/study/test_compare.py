@@ -83,7 +83,7 @@ def test_two_studies(trained, tmp_path, capsys):
     assert next(iter(losses.values()))[1] is None
     command(str(tmp_path / "a"), str(tmp_path / "b"))
     assert "linear_elu" in capsys.readouterr().out
-    with pytest.raises(InputError, match="expected two of a kind"):
+    with pytest.raises(InputError, match="expected two of the same kind"):
         compare(str(tmp_path / "a"), str(trained / "softmax"))
 
 

@@ -52,5 +52,5 @@ def test_a_saved_file_is_small_and_keeps_the_losses(tmp_path):
 
 def test_what_no_study_has_written_is_refused(tmp_path):
     path = write_json(tmp_path / "other.json", {"study": 1})
-    with pytest.raises(InputError, match="is not what a study writes: it lacks machine, runs, variants"):
+    with pytest.raises(InputError, match="was not written by a study: it lacks machine, runs, variants"):
         read_results(path)

@@ -171,7 +171,7 @@ def test_very_many_runs_are_refused_before_they_are_listed(tmp_path: Path, capsy
         tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": {"settings": SETTINGS, "vary": vary}}}}, claims=[]
     )
     assert main(["study", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "out"), "--dry-run"]) == 2
-    assert "12,000 runs are more than 2,000; --max-runs 12000 allows as many" in capsys.readouterr().err
+    assert "12,000 runs are more than 2,000; --max-runs 12000 allows it" in capsys.readouterr().err
 
 
 def test_each_run_is_read_once_and_no_model_is_built(

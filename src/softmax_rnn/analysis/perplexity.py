@@ -161,7 +161,7 @@ def conversion_report(
         raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
     before = perplexity(loaded, ids, context)
     if not math.isfinite(before.loss):
-        raise RunError(f"model: the loss of {name} as it is, is {before.loss}; there is nothing to compare with")
+        raise RunError(f"model: the loss of {name} before conversion is {before.loss}, so there is nothing to compare")
     rows = []
     for variant in variants:
         loaded = convert(loaded, variant)

@@ -23,7 +23,7 @@ QUANTILE_ERROR = 0.5 / BINS_PER_UNIT
 
 
 class Sketch:
-    """A sketch for each of R rows; `add` takes any number of values a row at a time."""
+    """A sketch for each of R rows; `add` takes any number of values, one row at a time."""
 
     def __init__(self, rows: int) -> None:
         self.count = 0

@@ -104,7 +104,7 @@ def check_tensors(
                     "argument", name, dict.fromkeys([*spec.declared, *_OPTIONS, *sorted(_known_tensors())])
                 )
             needed = ", ".join(spec.tensors) or "none"
-            raise InputError(f"{name}: this spec has no use for it (tensors that it needs: {needed})")
+            raise InputError(f"{name}: this spec does not use it (tensors that it needs: {needed})")
     sizes = shape.letters(spec)
     return {
         name: _checked_tensor(name, given.get(name), declared.shape(sizes), device).to(dtype)
@@ -156,7 +156,7 @@ def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.de
     distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
     if bool((changes != distinct).any()):
         row = int((changes != distinct).nonzero()[0])
-        raise InputError(f"segment_ids: each segment must stand in one piece, row {row} comes back to an earlier id")
+        raise InputError(f"segment_ids: each segment must be contiguous, row {row} returns to an earlier id")
 
 
 def _check_positions(name: str, x: Tensor, shape: Shape, device: torch.device) -> None:

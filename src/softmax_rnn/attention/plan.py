@@ -48,5 +48,5 @@ def _forced(spec: AttentionSpec, situation: Situation, form: str) -> Plan:
     if refusal is not None:
         all_forms = {name: row.refuse(spec, situation) for name, row in FORMS.items()}
         said = "; ".join(f"{name}: {reason or 'can serve'}" for name, reason in all_forms.items())
-        raise InputError(f"form: {form!r} cannot serve this spec ({refusal}). All forms: {said}")
+        raise InputError(f"form: {form!r} cannot compute this spec ({refusal}). All forms: {said}")
     return Plan(form, "asked for", {})

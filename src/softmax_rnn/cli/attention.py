@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 def variants(
     like: Annotated[
         str | None,
-        typer.Option(help="The neighbours of this variant first, with what differs.", autocompletion=complete.variants),
+        typer.Option(help="The variants nearest to this one, with what differs.", autocompletion=complete.variants),
     ] = None,
     family: Annotated[
         str | None, typer.Option(help="Only a group, such as paper or decays, or a family, such as taylor.")
     ] = None,
-    state: Annotated[str | None, typer.Option(help="Only a state that is fixed, or growing.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only a fixed state, or only a growing one.")] = None,
     part: Annotated[
         list[str] | None, typer.Option(help="Only with this part, such as cosine or forget_gate; may be repeated.")
     ] = None,
     head_dim: Annotated[int, typer.Option(help="Dimension of a head, for the size of its state.", min=1)] = 64,
     as_json: AsJson = False,
 ) -> None:
-    """List attentions by name and group: formula and state; `explain NAME` tells the rest.
+    """List attentions by name and group: formula and state; `explain NAME` shows the rest.
 
     Examples:
       softmax-rnn variants
@@ -82,7 +82,7 @@ def explain(
             autocompletion=complete.variants,
         ),
     ],
-    time: Annotated[int, typer.Option(help="Sequence length, for the choice of the form.", min=1)] = 1024,
+    time: Annotated[int, typer.Option(help="Sequence length, which decides the form.", min=1)] = 1024,
     head_dim: Annotated[int, typer.Option(help="Dimension of a head.", min=1)] = 64,
     heads: Annotated[int, typer.Option(help="Number of heads.", min=1)] = 16,
     train: Annotated[bool, typer.Option(help="Plan for a training step instead of a forward pass.")] = False,
@@ -121,14 +121,14 @@ def verify(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Variants, .json files of specs, or parts; all variants when left out.",
+            help="Variants, .json files of specs, or parts; all variants by default.",
             autocompletion=complete.variants,
         ),
     ] = None,
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
 ) -> None:
-    """Check every variant in every form that it allows against the literal formula: outputs and gradients.
+    """Check variants, in every form that can compute them, against the literal formula: outputs and gradients.
 
     Examples:
       softmax-rnn verify
@@ -148,7 +148,7 @@ def verify(
         check_output(output, folder=False, ours=json_with("machine", "checks"))
     wanted = [variant_from(name) for name in names or VARIANTS]
     for name in wanted:
-        VARIANTS[name]  # an unknown name is told before any work
+        VARIANTS[name]  # an unknown name is reported before any work
     with progress("verify", len(wanted)) as advance:
         checks = run_checks(wanted, advance)
     orders = list(check_orders())

@@ -13,18 +13,16 @@ def explore(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A model's folder, a run, a study, or a hub name; smollm2, or a tiny model, when left out.",
+            help="A model's folder, a run, a study, or a hub name; smollm2, or a tiny model, by default.",
             show_default=False,
         ),
     ] = None,
     runs: Annotated[
         Path | None,
-        typer.Option(help="Folder whose runs can be compared; runs/ when left out.", show_default=False),
+        typer.Option(help="Folder whose runs can be compared; runs/ by default.", show_default=False),
     ] = None,
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
-    host: Annotated[str, typer.Option(help="The address to listen on; others than this machine's are public.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[str, typer.Option(help="Address to listen on; others than 127.0.0.1 are public.")] = ("127.0.0.1"),
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
 ) -> None:
     """Take attention apart live in the browser: order by order, part by part, token by token. Ctrl-C ends it.

@@ -17,7 +17,7 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(help="Where to write; the study's folder, or runs/report when left out.", show_default=False),
+        typer.Option(help="Where to write; by default the study's folder, or runs/report.", show_default=False),
     ] = None,
     save: Annotated[
         Path | None,
@@ -28,7 +28,7 @@ def report(
 ) -> None:
     """Make the report from run folders, finished or not: report.html, results.json, tables, figures.
 
-    Verdicts are decided anew by the rules of the study's file. A folder of saved results gives one page with every
+    Verdicts are decided again by the rules in the study's file. A folder of saved results gives one page with every
     claim, its verdict at each scale and what would decide the rest.
 
     Examples:
@@ -99,10 +99,10 @@ def check_save(path: Path) -> None:
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="The folder of a run or of a study, or a variant.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
     as_json: AsJson = False,
 ) -> None:
-    """Print the difference of two runs (settings, losses, speed), two studies (claims) or two variants (formulas).
+    """Print how two runs (settings, losses, speed), two studies (claims) or two variants (formulas) differ.
 
     Examples:
       softmax-rnn compare softmax gated_softmax_no_gate_L2norm_nodivS_noclamp
@@ -123,7 +123,7 @@ def watch(
     folder: Annotated[Path, typer.Argument(metavar="STUDY", help="The folder of a study, or of runs.")],
     port: Annotated[int, typer.Option(help="The port on this machine; 0 takes a free one.", min=0, max=65535)] = 8765,
 ) -> None:
-    """Show the report in the browser while the study runs; it changes by itself. Ctrl-C ends it.
+    """Show the report in the browser while the study runs; it updates itself. Ctrl-C ends it.
 
     Examples:
       softmax-rnn watch runs/quick

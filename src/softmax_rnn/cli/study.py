@@ -26,19 +26,19 @@ def study(
             help="quick, sec4.1-denominator, …, or the path of a YAML file.", autocompletion=complete.studies
         ),
     ],
-    new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to start.", show_default=False)] = None,
-    output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME when left out.")] = None,
+    new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to write.", show_default=False)] = None,
+    output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME by default.")] = None,
     scale: Annotated[
         str, typer.Option(help="cpu; overnight: more seeds and steps on two cores; paper: the paper's models and data.")
     ] = "cpu",
     jobs: Annotated[
         int | None,
-        typer.Option(help="Runs side by side, the cores divided among them; all cores, up to 4, when left out.", min=1),
+        typer.Option(help="Runs at the same time, sharing the cores; one per core, up to 4, by default.", min=1),
     ] = None,
     runner: Annotated[str, typer.Option(help="local, or ray: a Ray cluster (the extra ray).")] = "local",
-    max_runs: Annotated[int, typer.Option(help="Refuse a study of more runs than this.", min=1)] = 2000,
+    max_runs: Annotated[int, typer.Option(help="Refuse a study with more runs than this.", min=1)] = 2000,
     check: Annotated[
-        Path | None, typer.Option(help="Train a sample of a saved result's runs again and say what moved.")
+        Path | None, typer.Option(help="Train a sample of a saved result's runs again and say what changed.")
     ] = None,
     runs: Annotated[int, typer.Option(help="With --check: how many runs, evenly spaced in the file.", min=1)] = 3,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,

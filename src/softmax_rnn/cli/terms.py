@@ -13,29 +13,29 @@ from softmax_rnn.cli.app import AsJson, print_json
 
 def terms(
     model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
-    text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
+    text: Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")] = None,
     output: Annotated[Path, typer.Option(help="Folder for terms.json, report.html and figures/.")] = Path(
         "results/terms"
     ),
     orders: Annotated[int, typer.Option(help="Terms are measured up to this order.", min=1, max=1000)] = 40,
     tokens: Annotated[int, typer.Option(help="Tokens of the text for the statistics.", min=2)] = 512,
     context: Annotated[int, typer.Option(help="Tokens per window.", min=2)] = 512,
-    epsilon: Annotated[float, typer.Option(help="Error of the attention output that orders are asked for.")] = 0.01,
+    epsilon: Annotated[float, typer.Option(help="Error of the attention output to find orders for.")] = 0.01,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="Polynomials whose losses are measured; repeat. All by default."),
+        typer.Option("--method", help="Polynomials whose losses are measured; repeatable. All by default."),
     ] = None,
     loss_tokens: Annotated[int, typer.Option(help="Tokens of the text for the losses.", min=2)] = 256,
-    tolerance: Annotated[float, typer.Option(help="Part of the loss by which a polynomial may differ.")] = 0.01,
+    tolerance: Annotated[float, typer.Option(help="Fraction of the loss by which a polynomial may differ.")] = 0.01,
     statistics_only: Annotated[
-        bool, typer.Option("--statistics-only", help="Measure no losses: seconds, not minutes.")
+        bool, typer.Option("--statistics-only", help="Do not measure losses: seconds instead of minutes.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure the Taylor terms of a causal language model: per layer and head, with losses, advice and a page.
 
-    Statistics take seconds; losses take a pass over the text for each method and order, and for each layer by itself:
-    minutes for smollm2 with one --method, more with all. Stopped, the same command goes on where it was.
+    Statistics take seconds; losses take a pass over the text for each method and order, and for each single layer:
+    minutes for smollm2 with one --method, more with all. Interrupted, the same command continues.
 
     Examples:
       softmax-rnn terms smollm2 --tokens 128 --statistics-only

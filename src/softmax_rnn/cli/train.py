@@ -15,11 +15,11 @@ from softmax_rnn.errors import InputError
 
 
 def train(
-    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; other options override it.")] = None,
     variant: Annotated[
         str | None,
         typer.Option(
-            help="A name of `softmax-rnn variants`, a spec's .json file, or parts: like=taylor_4,normaliser=none.",
+            help="A name from `softmax-rnn variants`, a spec's .json file, or parts: like=taylor_4,normaliser=none.",
             autocompletion=complete.variants,
         ),
     ] = None,
@@ -35,24 +35,25 @@ def train(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(help="Where other settings come from: cpu or paper.", autocompletion=complete.recipes),
+        typer.Option(help="Where the other settings come from: cpu or paper.", autocompletion=complete.recipes),
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
-    context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the weights and of the order of data.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="The highest one.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows per step, over all processes.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens per row.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the weights and of the order of the data.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The peak learning rate.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any other setting, name=value; data.NAME and model.NAME reach inside. Repeat."),
+        typer.Option("--set", help="Any other setting, name=value; data.NAME and model.NAME reach inside. Repeatable."),
     ] = None,
     output: Annotated[Path, typer.Option(help="The folder of the run; the same command continues it.")] = Path(
         "runs/train"
     ),
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes on this machine that share each step; torchrun for many nodes.")
+        int | None,
+        typer.Option(min=1, help="Processes on this machine that share each step (many nodes: torchrun)."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the run would be, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on a text or a recall task; interrupted, the same command continues exactly.
@@ -123,7 +124,7 @@ def _dry_run(config: Any, as_json: bool, processes: int | None) -> None:
 
 
 def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
-    """Start the processes that train, each as a command of its own, and end with their exit code."""
+    """Start the training processes, each as its own command, and end with their exit code."""
     import tempfile
 
     from softmax_rnn.experiment.training import check_run

@@ -1,7 +1,7 @@
 """Documents as rows of one length.
 
     packed   documents one behind the other, cut every ``context`` tokens; segment_ids keeps them apart
-    padded   one document a row, cut off at ``context`` tokens or filled with eos
+    padded   one document per row, cut off at ``context`` tokens or filled with eos
 
 The target of a position is the token behind it in the same document; the last token of a document has none.
 

@@ -36,7 +36,7 @@ class TextConfig(BaseModel):
     vocab_size: int = Field(2048, ge=258)
     """Tokens of ``bpe``."""
     layout: Literal["packed", "padded"] = "packed"
-    """Documents one behind the other in full rows, or one document a row."""
+    """Documents one behind the other in full rows, or one document per row."""
     test_fraction: float | None = Field(None, gt=0, lt=1)
     """The share of documents for testing; when not given 0.03 of an embedded corpus, 0.05 of local files, 0.001
     (the paper's) of the hub's."""

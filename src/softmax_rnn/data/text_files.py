@@ -176,7 +176,7 @@ def _reading(path: Path) -> Iterator[None]:
     except InputError as error:
         raise type(error)(f"source: {path}: {error}") from None
     except EOFError:
-        raise InputError(f"source: {path} is cut off: its compressed data has no end") from None
+        raise InputError(f"source: {path} is truncated: its compressed data ends early") from None
     except (OSError, ValueError, zlib.error) as error:  # gzip's and pyarrow's among them
         reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"source: {path} cannot be read: {reason}") from error

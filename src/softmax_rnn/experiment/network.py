@@ -30,9 +30,9 @@ _OTHER_SETTINGS = {
     "attention_spec": "the setting `variant` says which attention is trained",
     "layers": "the setting `layers` stands beside `model`, not inside it",
     "mixer": "the setting `variant` says what mixes positions",
-    "size": "the setting `size` stands beside `model`, not inside it",
-    "variant": "the setting `variant` stands beside `model`, not inside it",
-    "dtype": "weights are trained in float32 and `precision: bf16` computes in halves",
+    "size": "`size` belongs beside `model`, not inside it",
+    "variant": "`variant` belongs beside `model`, not inside it",
+    "dtype": "weights are float32, and `precision: bf16` computes in half precision",
 }
 _COUNTS = {field.name for field in fields(Size)} | {"num_key_value_heads", "head_dim"}
 
@@ -44,7 +44,7 @@ def model_options(config: RunConfig) -> dict[str, Any]:
     options = {}
     for name, given in config.model.items():
         if name in _OTHER_SETTINGS:
-            raise InputError(f"model.{name}: expected no such option, {_OTHER_SETTINGS[name]}; got {given!r}")
+            raise InputError(f"model.{name}: not an option of a run: {_OTHER_SETTINGS[name]}; got {given!r}")
         if name in variant.options and given != variant.options[name]:
             raise InputError(f"model.{name}: {config.variant} sets it to {variant.options[name]!r}, got {given!r}")
         if name == "hidden_act" and given not in ACT2FN:

@@ -135,5 +135,5 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port))
     except OSError as error:
-        raise InputError(f"port: {host}:{port} cannot be used ({error.strerror}); take another with --port") from error
+        raise InputError(f"port: {host}:{port} cannot be used ({error.strerror}); set another with --port") from error
     return listening

@@ -61,7 +61,7 @@ class SpecLayer(CacheLayerMixin):
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
         if self.state is not None and not isinstance(self.state, GrowingState):
-            raise InputError("crop: a state of fixed size holds sums over all positions, the last cannot be taken out")
+            raise InputError("crop: a state of fixed size holds sums over all positions; the last cannot be removed")
         if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):
             raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate, a scan)")
         if isinstance(self.structure, ChunkEnds) and count:
@@ -150,7 +150,7 @@ class MambaLayer(LinearAttentionLayer):
 
     def check_croppable(self, count: int) -> None:
         """Mamba-2's state is a sum over all positions."""
-        raise InputError("crop: a Mamba-2 state holds sums over all positions, the last cannot be taken out")
+        raise InputError("crop: a Mamba-2 state holds sums over all positions; the last cannot be removed")
 
     def reset(self) -> None:
         """Back to before the first position."""

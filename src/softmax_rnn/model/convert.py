@@ -102,7 +102,7 @@ def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
     if getattr(config, "use_bidirectional_attention", None):
         raise InputError(f"use_bidirectional_attention: {kind} looks both ways, every spec is causal")
     if getattr(config, "mixer", Mixer.ATTENTION) != Mixer.ATTENTION:
-        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, there is no attention to swap")
+        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, it has no attention to swap")
     if type(model) not in (*WITH_LLAMA_BLOCKS, *CONVERTED):
         known = ", ".join(one.__name__ for one in (*WITH_LLAMA_BLOCKS, *CONVERTED))
         raise InputError(f"model: the attention of {kind} cannot be swapped; expected one of {known}")

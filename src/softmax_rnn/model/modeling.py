@@ -125,7 +125,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise InputError("input_ids: expected exactly one of input_ids and inputs_embeds")
         if kwargs.get("output_attentions", self.config.output_attentions):
-            raise InputError("output_attentions: the weights of attention are never made as a whole; leave it out")
+            raise InputError("output_attentions: attention weights are never materialised; leave it out")
         if input_ids is not None:
             check_tokens("input_ids", input_ids)
         hidden = self._embedded(input_ids) if inputs_embeds is None else inputs_embeds
@@ -172,7 +172,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
     def _cache(self, given: SpecCache | None, use_cache: bool | None, segment_ids: Tensor | None) -> SpecCache | None:
         """The cache of this call. Unasked, none is made where gradients are, or documents are packed."""
         if given is not None and segment_ids is not None:
-            raise InputError("segment_ids: a state continues one document a row; pass no segment_ids with a cache")
+            raise InputError("segment_ids: a state continues one document per row; leave them out with a cache")
         if given is not None:
             return as_spec_cache(given, self.specs)
         if use_cache is None:

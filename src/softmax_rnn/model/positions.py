@@ -72,6 +72,6 @@ def check_positions(position_ids: Int[Tensor, "B T"], limit: int | None) -> None
     needed = int(position_ids.max()) + 1
     if needed > limit:
         raise InputError(
-            f"context: {needed} positions, but the model knows {limit} (max_position_embeddings); shorten the"
+            f"context: {needed} positions, but the model has {limit} (max_position_embeddings); shorten the"
             " context, or raise the number together with a scaled RoPE (rope_parameters)"
         )

@@ -50,7 +50,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
             raise InputError(f"tokenizer: there is no folder {name}")
         local = hub.only_local("tokenizer", str(name), "tokenizer_config.json")
     if Path(name).is_dir() and not list(Path(name).glob("tokenizer*")):
-        raise InputError(f"tokenizer: {name} has none, as models of recall tasks; take one that was trained on a text")
+        raise InputError(f"tokenizer: {name} has none, like all models of recall tasks; choose one trained on text")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, local_files_only=local)

@@ -34,7 +34,7 @@ def print_variants(rows: Sequence[dict[str, Any]], head_dim: int, like: str | No
             differs = [", ".join(row["differs_in"]).replace("_", " ")] if like else []
             table.add_row(name, escape(row["formula"]), state, *differs)
         OUT.print(table)
-    OUT.print(f"{plural(len(rows), 'variant')}; softmax-rnn explain NAME tells what it is made of", highlight=False)
+    OUT.print(f"{plural(len(rows), 'variant')}; softmax-rnn explain NAME shows what it is made of", highlight=False)
 
 
 def print_families(families: Sequence[dict[str, str]]) -> None:

@@ -27,7 +27,7 @@ def check_count(study: Study, scale: str, most: int = MOST_RUNS) -> None:
     """Refuse a study of very many runs before they are even listed."""
     count = sum(grid.count for grid in study.scale(scale).grids.values())
     if count > most:
-        raise InputError(f"study: {count:,} runs are more than {most:,}; --max-runs {count} allows as many")
+        raise InputError(f"study: {count:,} runs are more than {most:,}; --max-runs {count} allows it")
 
 
 def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:

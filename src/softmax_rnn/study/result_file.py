@@ -47,11 +47,11 @@ def read_results(path: Path) -> dict[str, Any]:
     value = read_json(path, "runs")
     missing = [key for key in _KEYS if not isinstance(value, dict) or key not in value]
     if missing:
-        raise InputError(f"runs: {path} is not what a study writes: it lacks {', '.join(missing)}")
+        raise InputError(f"runs: {path} was not written by a study: it lacks {', '.join(missing)}")
     if not isinstance(value["runs"], list) or not all(
         isinstance(entry, dict) and set(entry) >= _ENTRY for entry in value["runs"]
     ):
-        raise InputError(f"runs: {path} is not what a study writes: its runs lack one of {', '.join(sorted(_ENTRY))}")
+        raise InputError(f"runs: {path} was not written by a study: its runs lack one of {', '.join(sorted(_ENTRY))}")
     common = value.pop("common_settings", {})
     for entry in value["runs"]:
         entry["settings"] = common | entry["settings"]

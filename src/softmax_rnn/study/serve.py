@@ -126,7 +126,7 @@ def server(folder: Path, port: int) -> ThreadingHTTPServer:
     try:
         return ThreadingHTTPServer((ADDRESS, port), Answers)
     except OSError as error:
-        raise InputError(f"port: {port} cannot be used ({error.strerror}); take another with --port") from error
+        raise InputError(f"port: {port} cannot be used ({error.strerror}); set another with --port") from error
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:

@@ -1,4 +1,4 @@
-"""The parts of an attention: small frozen values, each fit for one field of a spec, a file for each field.
+"""The parts of an attention: small frozen values, each fit for one field of a spec, one file per field.
 
 A part says what it is, and how it is computed; torch is imported only when it computes.
 """

@@ -146,11 +146,11 @@ class VariantTable(Mapping[str, AttentionSpec]):
             raise InputError(f"spec: expected an AttentionSpec, got {type(spec).__name__}")
         for family in self.families:
             if family.number(name) is not None:
-                raise InputError(f"name: expected a new one, got {name!r}, which belongs to the family {family.name}")
+                raise InputError(f"name: expected a new name, got {name!r}, which belongs to the family {family.name}")
         if name in self._names:
-            raise InputError(f"name: expected a new one, got {name!r}, which is short for {self._names[name]}")
+            raise InputError(f"name: expected a new name, got {name!r}, which is short for {self._names[name]}")
         known = self._rows.get(name)
         # Compared as JSON: a cell that defines its part again has made another class of the same kind.
         if known and (known.group != ADDED or known.spec.to_json() != spec.to_json()):
-            raise InputError(f"name: expected a new one, got {name!r}, which stands in the table ({known.group})")
+            raise InputError(f"name: expected a new name, got {name!r}, which is already in the table ({known.group})")
         self._rows[name] = Variant(spec, ADDED, note or (known.note if known else ""))
