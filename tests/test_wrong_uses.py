@@ -174,7 +174,7 @@ USES = [
     use("generate notes hello", "model: the folder notes has no config.json"),
     use("generate run.yaml hello", "model: expected the folder of a saved model, got the file run.yaml"),
     use("generate runs/done hello", "runs/done has no config.json; it is a run, take runs/done/final"),
-    use("generate runs/done/final hello", "tokenizer: runs/done/final has none, as models of recall tasks"),
+    use("generate runs/done/final hello", "tokenizer: runs/done/final has none, like all models of recall tasks"),
     use("generate runs/torn-weights/final hello", "runs/torn-weights/final cannot be loaded: SafetensorError"),
     use("generate runs/other-weights/final hello", "does not fit its config", "is (32, 16), not (40, 16)"),
     use("generate smollm2 hello --state-in none.state", "state_in: there is no file none.state"),

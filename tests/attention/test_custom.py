@@ -17,7 +17,7 @@ def test_like_a_variant_and_nothing_else_is_that_variant(name):
     assert spec_of(VARIANTS[name].to_dict()) == VARIANTS[name]
 
 
-def test_parts_are_exchanged_and_taken_away():
+def test_parts_are_swapped_and_removed():
     assert spec_of({}) == VARIANTS["softmax"]
     assert spec_of({"normaliser": None, "output_norm": {"kind": "l2"}}) == AttentionSpec(
         normaliser=None, output_norm=L2Norm()

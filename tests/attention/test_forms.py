@@ -128,7 +128,7 @@ def test_fused_serves_padding_at_the_ends(name, packed, dtype):
 def test_a_refused_form_raises_with_its_reason(name):
     spec = VARIANTS[name]
     for form in FORMS.keys() - set(allowed_forms(spec)):
-        with pytest.raises(InputError, match="cannot serve") as raised:
+        with pytest.raises(InputError, match="cannot compute") as raised:
             attend(spec, **inputs(spec), form=form)
         assert refusal(spec, form) in str(raised.value)
 

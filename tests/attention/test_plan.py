@@ -156,7 +156,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("name", "form", "situation", "reason"), REFUSALS, ids=[r[3] for r in REFUSALS])
 def test_a_forced_form_that_cannot_serve_names_the_reason_of_every_form(name, form, situation, reason):
-    with pytest.raises(InputError, match=f"form: '{form}' cannot serve") as raised:
+    with pytest.raises(InputError, match=f"form: '{form}' cannot compute") as raised:
         choose(VARIANTS[name], Situation(**situation), form)
     text = str(raised.value)
     assert reason in text

@@ -80,7 +80,7 @@ def test_a_full_disk_is_one_line(tmp_path, error):
     def fail(folder):
         raise error
 
-    with pytest.raises(RunError, match=r"^cache: .*folder cannot be written: No space .*; SOFTMAX_RNN_CACHE takes it"):
+    with pytest.raises(RunError, match=r"^cache: .*folder cannot be written: No space .*; set SOFTMAX_RNN_CACHE to"):
         cached(tmp_path / "folder", fail)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.lock"]
 

@@ -57,7 +57,7 @@ def test_a_damaged_file_is_made_again(tmp_path, capsys, file, harm):
     capsys.readouterr()
     again = cached_tokens(tmp_path / "x", LABELLED, ("train", "test"), ENCODER)
     assert {name: read(tokens) for name, tokens in again.items()} == expected
-    assert f"({file} does not match its hash); it is made again" in capsys.readouterr().err
+    assert f"({file} does not match its hash); rebuilding it" in capsys.readouterr().err
 
 
 def test_an_empty_side_can_be_read(tmp_path):

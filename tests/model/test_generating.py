@@ -99,7 +99,7 @@ def test_arguments_that_do_not_fit():
         ("text", {}, "text needs a tokenizer"),
         ([], {}, "at least one token"),
         ([1], {"max_new_tokens": 0}, "max_new_tokens: expected 1 or more"),
-        ([1] * 60, {"max_new_tokens": 6}, "60 of the prompt and 6 new tokens need 65 positions.*knows 64"),
+        ([1] * 60, {"max_new_tokens": 6}, "60 of the prompt and 6 new tokens need 65 positions.*has 64"),
     ]:
         with pytest.raises(InputError, match=message):
             generate_text(model, prompt, **options)

@@ -225,9 +225,9 @@ def test_arguments_that_do_not_fit():
         model()
     with pytest.raises(InputError, match="2 axes"):
         model(ids, attention_mask=torch.ones(2, 1, 9, 9))
-    with pytest.raises(InputError, match="output_attentions: the weights"):
+    with pytest.raises(InputError, match="output_attentions: attention weights"):
         model(ids, output_attentions=True)
-    with pytest.raises(InputError, match="each segment must stand in one piece"):
+    with pytest.raises(InputError, match="each segment must be contiguous"):
         model(ids, segment_ids=torch.tensor([[0, 1, 0] * 3] * 2))
 
 
