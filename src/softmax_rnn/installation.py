@@ -129,7 +129,7 @@ def packages() -> list[Package]:
     return [*_asked_for(), *_carriers()]
 
 
-def extras(found: Iterable[Package]) -> dict[str, bool]:
+def extras(packages: Iterable[Package]) -> dict[str, bool]:
     """Whether each extra is installed, with those that it includes.
 
     >>> ray = Package("ray", "ray", ">=2.40", None, "")
@@ -137,7 +137,7 @@ def extras(found: Iterable[Package]) -> dict[str, bool]:
     {'train': True, 'study': False, 'ray': False}
     """
     mine: dict[str, bool] = {}
-    for package in found:
+    for package in packages:
         if package.serves != REQUIRED and package.serves not in {carrier.brings for carrier in CARRIERS.values()}:
             mine[package.serves] = mine.get(package.serves, True) and package.fits
     return {

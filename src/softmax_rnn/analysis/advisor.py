@@ -107,13 +107,13 @@ class Advice:
 
     def specs(self, ranges: Sequence[HeadRanges] | None = None) -> list[AttentionSpec]:
         """The spec of each layer, as `convert` takes them."""
-        found = []
+        specs = []
         for one in self.layers:
             if one.keep_softmax or one.order is None:
-                found.append(AttentionSpec())
+                specs.append(AttentionSpec())
             else:
-                found.append(method_spec(self.method, one.order, None if ranges is None else ranges[one.layer]))
-        return found
+                specs.append(method_spec(self.method, one.order, None if ranges is None else ranges[one.layer]))
+        return specs
 
     def to_json(self, ranges: Sequence[HeadRanges] | None = None) -> dict[str, Any]:
         """Plain values; ``specs`` is what `convert` reads from a file."""

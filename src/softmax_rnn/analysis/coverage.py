@@ -2,8 +2,8 @@
 
 >>> import torch
 >>> q, k = torch.randn(2, 16, 4), torch.randn(1, 16, 4)
->>> found = Coverage(); found.add(BoxRange(), q, k)
->>> found.result()["rows_outside"], found.result()["width_median"] >= 1
+>>> coverage = Coverage(); coverage.add(BoxRange(), q, k)
+>>> coverage.result()["rows_outside"], coverage.result()["width_median"] >= 1
 (0.0, True)
 """
 

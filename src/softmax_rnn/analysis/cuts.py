@@ -75,8 +75,8 @@ class Cutter:
     def loss(self, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
         """The loss with these specs, one per layer, and the number of row sums that are not positive."""
         self.model, self.inputs = convert(self.model, specs), None
-        found, nonpositive = counted_perplexity(self.model, self.ids, self.context)
-        return found.loss, nonpositive
+        measured, nonpositive = counted_perplexity(self.model, self.ids, self.context)
+        return measured.loss, nonpositive
 
     def _one_layer(self, layer: int, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
         """The loss with one layer cut; what stands in front of it is computed once for all layers."""
@@ -88,8 +88,8 @@ class Cutter:
             assert isinstance(self.model, SoftmaxRNNForCausalLM)
             self.inputs = LayerInputs(self.model, ids, self.context)
         inputs = self.inputs
-        found, nonpositive = counted(lambda: inputs.loss(layer, specs[layer]))
-        return found.loss, nonpositive
+        measured, nonpositive = counted(lambda: inputs.loss(layer, specs[layer]))
+        return measured.loss, nonpositive
 
     def spec(self, method: str, order: int, layer: int) -> AttentionSpec:
         """The method's spec of a layer, with the measured ranges of its heads."""
@@ -126,17 +126,17 @@ class Cutter:
         progress: Callable[[Cut], None] = lambda cut: None,
     ) -> list[Cut]:
         """Order after order, until the loss has been within ``tolerance`` so many times in a row (None: all)."""
-        step, found, inside = find_method(method).step, [], 0
+        step, cuts, inside = find_method(method).step, [], 0
         for order in orders:
             if order % step:
                 continue
             cut = self.cut(method, order)
             progress(cut)
-            found.append(cut)
+            cuts.append(cut)
             inside = inside + 1 if self.recovers(cut, tolerance) else 0
             if patience is not None and inside >= patience:
                 break
-        return found
+        return cuts
 
 
 def lowest_order(cuts: Sequence[Cut], tolerance: float = 0.01) -> int | None:
@@ -146,12 +146,12 @@ def lowest_order(cuts: Sequence[Cut], tolerance: float = 0.01) -> int | None:
     >>> lowest_order(cuts), lowest_order(cuts, 0.001)
     (4, 6)
     """
-    found = None
+    lowest = None
     for cut in sorted(cuts, key=lambda one: -one.order):
         if not abs(cut.loss_ratio - 1) <= tolerance:
             break
-        found = cut.order
-    return found
+        lowest = cut.order
+    return lowest
 
 
 def _hash(values: object) -> str:

@@ -43,8 +43,8 @@ class Magnitudes:
         for n in range(self.orders + 1):
             if n:
                 torch.threshold_(power.mul_(ratio), NEGLIGIBLE, 0.0)
-            found = torch.log(power.sum(1)) + n * log_largest - log_factorials[n]
-            self.log_sums[:, n] = torch.logaddexp(self.log_sums[:, n], found)
+            log_sum = torch.log(power.sum(1)) + n * log_largest - log_factorials[n]
+            self.log_sums[:, n] = torch.logaddexp(self.log_sums[:, n], log_sum)
         self.count += scores.shape[1]
 
     def merge(self, other: Magnitudes) -> None:

@@ -43,8 +43,8 @@ def nearest_order(method: str, order: int) -> int:
     """
     if not 0 <= order <= MOST_ORDERS:
         raise InputError(f"order: expected 0 to {MOST_ORDERS}, got {order}")
-    found = find_method(method)
-    return order if found.range is None else max(found.step, order // found.step * found.step)
+    chosen = find_method(method)
+    return order if chosen.range is None else max(chosen.step, order // chosen.step * chosen.step)
 
 
 def head_spec(method: str, order: int, head: Head) -> AttentionSpec:
@@ -79,11 +79,11 @@ def order_terms(method: str, order: int, head: Head, query: int) -> Float[Tensor
     if not 0 <= query < len(head.q):
         raise InputError(f"query: expected 0 to {len(head.q) - 1}, got {query}")
     scores = head.scores[query, : query + 1]
-    found = find_method(method)
-    steps = nearest_order(method, order) // found.step
+    chosen = find_method(method)
+    steps = nearest_order(method, order) // chosen.step
     scale, terms = _series(method, steps, head, query, scores)
-    sums = terms.cumsum(0) ** found.power
-    each = torch.cat([sums[:1], sums[1:] - sums[:-1]]) if found.power > 1 else terms
+    sums = terms.cumsum(0) ** chosen.power
+    each = torch.cat([sums[:1], sums[1:] - sums[:-1]]) if chosen.power > 1 else terms
     return each * torch.exp(scale - scores.logsumexp(0))
 
 
@@ -96,19 +96,19 @@ def distance_by_order(terms: Float[Tensor, "O J"], weights: Float[Tensor, " J"])
 
 def _series(method: str, steps: int, head: Head, query: int, x: Tensor) -> tuple[Tensor | float, Tensor]:
     """The terms of P for the scores of one query, and the logarithm of what f = P^power is multiplied by."""
-    found = find_method(method)
-    if found.range is None:
+    chosen = find_method(method)
+    if chosen.range is None:
         return 0.0, _powers(x, steps)
-    score = head_spec(method, max(steps, 1) * found.step, head).score
+    score = head_spec(method, max(steps, 1) * chosen.step, head).score
     assert isinstance(score, ExpOnRange)
     one = (None, None)
     job = Contraction(score, head.q[None, None, None], head.k[one], head.v[one], None, Visibility(), False)
     fitted = FittedOnRange(job, score, None, False)
     centre, radius, scale = (y[0, 0, 0, query] for y in (fitted.centre, fitted.radius, fitted.log_scale))
     if fitted.at_a_point:
-        return scale, _powers((x - centre) / found.power, steps)
+        return scale, _powers((x - centre) / chosen.power, steps)
     t = (x - centre) / radius
-    return scale, chebyshev_coefficients(radius, steps, found.power)[:, None] * _chebyshev(t, steps)
+    return scale, chebyshev_coefficients(radius, steps, chosen.power)[:, None] * _chebyshev(t, steps)
 
 
 def _powers(x: Tensor, steps: int) -> Tensor:

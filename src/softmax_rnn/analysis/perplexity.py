@@ -62,9 +62,9 @@ def perplexity(model: PreTrainedModel, token_ids: Tensor | Sequence[int], contex
     training = model.training
     model.eval()
     with torch.no_grad():
-        found = mean_loss(lambda start, window: model(input_ids=window[None], use_cache=False).logits[0], ids, context)
+        mean = mean_loss(lambda start, window: model(input_ids=window[None], use_cache=False).logits[0], ids, context)
     model.train(training)
-    return found
+    return mean
 
 
 def mean_loss(logits: Callable[[int, Tensor], Tensor], ids: Tensor, context: int) -> Perplexity:
@@ -198,11 +198,11 @@ def counted(measure: Callable[[], Perplexity]) -> tuple[Perplexity, int]:
     """What a measurement gives, and how many row sums were not positive in it."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", NonPositiveWarning)
-        found = measure()
+        measured = measure()
     total = 0
     for one in said:
         if isinstance(one.message, NonPositiveWarning):
             total += one.message.row_sums
         else:
             warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return found, total
+    return measured, total

@@ -49,8 +49,8 @@ class Sketch:
         self.low = torch.minimum(self.low, values.amin(1))
         self.high = torch.maximum(self.high, values.amax(1))
         places = ((values + REACH) * BINS_PER_UNIT).long().clamp_(0, BINS - 1)
-        for row, found in enumerate(places):
-            self.bins[row] += torch.bincount(found, minlength=BINS)
+        for row, bins in enumerate(places):
+            self.bins[row] += torch.bincount(bins, minlength=BINS)
 
     def merge(self, other: Sketch) -> None:
         """Take the values of another sketch in."""

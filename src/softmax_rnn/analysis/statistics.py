@@ -6,8 +6,8 @@ evenly spaced.
 
 >>> statistics = TermStatistics(heads=2, orders=4)
 >>> statistics.add(torch.randn(2, 8, 4), torch.randn(1, 8, 4), torch.randn(1, 8, 4))
->>> found = statistics.heads(epsilon=0.01)
->>> len(found), found[0].pairs, len(found[0].log_terms)
+>>> heads = statistics.heads(epsilon=0.01)
+>>> len(heads), heads[0].pairs, len(heads[0].log_terms)
 (2, 36, 5)
 """
 
@@ -109,12 +109,12 @@ class TermStatistics:
             self._take(head, truncated_rows(scores, seen, v[head], self.orders))
         self.queries += len(rows)
 
-    def _take(self, head: int, found: Truncated) -> None:
-        self.error[head] += found.errors.sum(1)
-        self.worst[head] = torch.maximum(self.worst[head], found.errors.amax(1))
-        self.mass[head] += found.mass.sum(1)
-        self.numerator[head] += found.numerator.sum(1)
-        self.nonpositive[head] += found.nonpositive
+    def _take(self, head: int, rows: Truncated) -> None:
+        self.error[head] += rows.errors.sum(1)
+        self.worst[head] = torch.maximum(self.worst[head], rows.errors.amax(1))
+        self.mass[head] += rows.mass.sum(1)
+        self.numerator[head] += rows.numerator.sum(1)
+        self.nonpositive[head] += rows.nonpositive
 
     def heads(self, epsilon: float) -> list[HeadTerms]:
         """What was found, head by head; ``epsilon`` is the error that the orders are asked for."""

@@ -94,14 +94,14 @@ def read_ranges(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, readi
 def forward_seconds(model: PreTrainedModel, token_ids: Sequence[int], context: int) -> float:
     """The time of a plain pass of the model over the tokens, the better of two."""
     ids = torch.as_tensor(token_ids, device=model.device).flatten()
-    found = []
+    seconds = []
     with torch.no_grad():
         for _ in range(2):
             began = perf_counter()
             for start in range(0, len(ids), context):
                 model(input_ids=ids[None, start : start + context], use_cache=False)
-            found.append(perf_counter() - began)
-    return min(found)
+            seconds.append(perf_counter() - began)
+    return min(seconds)
 
 
 def layer_shape(model: PreTrainedModel) -> LayerShape:
@@ -131,11 +131,11 @@ def truncation_record(
 
     for name in methods:
         orders, patience = _orders(name)
-        found = cutter.sweep(name, orders, tolerance, patience, told)
-        cuts += found
+        measured = cutter.sweep(name, orders, tolerance, patience, told)
+        cuts += measured
         method = METHODS[name]
         row = {"method": name, "title": method.title, "extra_state": method.extra_state, "causal": method.causal}
-        lowest.append(row | {"order": lowest_order(found, tolerance), "last_order": found[-1].order})
+        lowest.append(row | {"order": lowest_order(measured, tolerance), "last_order": measured[-1].order})
     singles = []
     for name, orders in (BY_LAYER if by_layer is None else by_layer).items():
         for layer in range(cutter.layers):
@@ -227,7 +227,7 @@ def terms_record(
             for i, one in enumerate(reading.layers)
             for h, head in enumerate(one.heads(epsilon))
         ],
-        "ranges": [{"range": name, **found.result()} for name, found in reading.coverage.items()],
+        "ranges": [{"range": name, **coverage.result()} for name, coverage in reading.coverage.items()],
         "epsilon_advice": by_epsilon.to_json(),
     }
     if methods:

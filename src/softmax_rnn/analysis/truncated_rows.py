@@ -119,9 +119,9 @@ def first_order_within(errors: list[float], epsilon: float) -> int | None:
     >>> first_order_within([1.0, 0.2, 0.005, 0.02, 0.001], 0.01)
     4
     """
-    found = None
+    lowest = None
     for n in range(len(errors) - 1, -1, -1):
         if not errors[n] <= epsilon:
             break
-        found = n
-    return found
+        lowest = n
+    return lowest

@@ -116,8 +116,8 @@ def check_state(call: Call, state: State) -> None:
     for name, size in expected.items():
         came = state.tensors.get(name)
         if came is None or _without_time(name, tuple(came.shape)) != _without_time(name, size):
-            found = None if came is None else tuple(came.shape)
-            raise InputError(f"state: its {name} has shape {found}, the call needs {size}")
+            shape = None if came is None else tuple(came.shape)
+            raise InputError(f"state: its {name} has shape {shape}, the call needs {size}")
         if came.device != call.q.device:
             raise InputError(f"state: expected the device of q, {call.q.device}, got {came.device}")
 

@@ -48,8 +48,8 @@ def values(
 
 def running(along: Along, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The values that parts carry along time, by the part's slot."""
-    found = {part.slot: part.running(along, before.get(part.slot)) for part in along.spec.parts}
-    return {slot: x for slot, x in found.items() if x is not None}
+    values = {part.slot: part.running(along, before.get(part.slot)) for part in along.spec.parts}
+    return {slot: x for slot, x in values.items() if x is not None}
 
 
 def running_sum(

@@ -32,18 +32,19 @@ def names(
     for text in part:
         if not any(_has(spec, text) for spec in VARIANTS.values()):
             raise unknown_name("part", text, sorted(set(_kinds())))
-    found = [name for name in VARIANTS if all(_has(VARIANTS[name], text) for text in part)]
+    matches = [name for name in VARIANTS if all(_has(VARIANTS[name], text) for text in part)]
     if family is not None:
-        found = _family(found, family)
+        matches = _family(matches, family)
     if state is not None:
-        found = [name for name in found if (fixed_state_score(VARIANTS[name], 64) is not None) == (state == "fixed")]
+        fixed = state == "fixed"
+        matches = [name for name in matches if (fixed_state_score(VARIANTS[name], 64) is not None) == fixed]
     if like is not None:
         spec = VARIANTS[like]
-        found.sort(key=lambda name: (VARIANTS[name] != spec, len(diff(spec, VARIANTS[name]))))
-    return found
+        matches.sort(key=lambda name: (VARIANTS[name] != spec, len(diff(spec, VARIANTS[name]))))
+    return matches
 
 
-def _family(found: Iterable[str], text: str) -> list[str]:
+def _family(candidates: Iterable[str], text: str) -> list[str]:
     groups = dict.fromkeys(VARIANTS.row(name).group for name in VARIANTS)
     stems = {re.sub(r"_?\{n\}", "", family.name): family for family in VARIANTS.families}
     families = [family for stem, family in stems.items() if text.lower() == stem]
@@ -51,8 +52,8 @@ def _family(found: Iterable[str], text: str) -> list[str]:
     if not families and not wanted:
         raise unknown_name("group or family", text, [*groups, *stems])
     if families:
-        return [name for name in found if any(family.has(name) for family in families)]
-    return [name for name in found if VARIANTS.row(name).group in wanted]
+        return [name for name in candidates if any(family.has(name) for family in families)]
+    return [name for name in candidates if VARIANTS.row(name).group in wanted]
 
 
 def _has(spec: AttentionSpec, text: str) -> bool:

@@ -117,8 +117,8 @@ def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -
             spec = VARIANTS[name]
             tensors = random_inputs(spec, time=time, heads=16)
             contestants[str(time)] = forward(lambda spec=spec, tensors=tensors: ours(spec)(tensors))
-        found = race(contestants, rounds)
-        per_token = [found.of(str(time)) / time for time in times]
+        times_taken = race(contestants, rounds)
+        per_token = [times_taken.of(str(time)) / time for time in times]
         text = f"{VARIANTS.short(name)}: time a token from T={times[0]} to {times[-1]}, largest over smallest"
         results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
 
@@ -127,10 +127,10 @@ def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -
 
 def _memory(name: str, time: int, limit: float | None) -> Task:
     def work(results: Results) -> None:
-        found = in_subprocess(variant=name, time=time, key_dim=64, heads=16)
-        results.memory.append({"variant": name, "time": time, "bytes": found})
+        peak = in_subprocess(variant=name, time=time, key_dim=64, heads=16)
+        results.memory.append({"variant": name, "time": time, "bytes": peak})
         text = f"{VARIANTS.short(name)}: extra gigabytes of a training step at T={time}, D=64, 16 heads"
-        results.claims.append(Claim(text, found / GIGABYTE, limit))
+        results.claims.append(Claim(text, peak / GIGABYTE, limit))
 
     return Task(f"memory at T={time}: {name}", work)
 

@@ -39,8 +39,8 @@ def variants(
     from softmax_rnn.attention.search import names
     from softmax_rnn.attention.variants import VARIANTS
 
-    found = names(like=like, family=family, state=state, part=part or ())
-    rows = [_variant_row(name, head_dim, like) for name in found]
+    matches = names(like=like, family=family, state=state, part=part or ())
+    rows = [_variant_row(name, head_dim, like) for name in matches]
     families = [{"name": one.name, "note": one.note} for one in VARIANTS.families]
     if as_json:
         print_json({"head_dim": head_dim, "variants": rows, "families": families})
@@ -58,7 +58,7 @@ def _variant_row(name: str, head_dim: int, like: str | None) -> dict[str, Any]:
     from softmax_rnn.attention.variants import VARIANTS
 
     row = VARIANTS.row(name)
-    found = {
+    values = {
         "name": name,
         "formula": formula(row.spec),
         "parameters": list(row.spec.tensors),
@@ -71,7 +71,7 @@ def _variant_row(name: str, head_dim: int, like: str | None) -> dict[str, Any]:
         "block": dict(row.block),
         "spec": row.spec.to_dict(),
     }
-    return found if like is None else found | {"differs_in": list(diff(VARIANTS[like], row.spec))}
+    return values if like is None else values | {"differs_in": list(diff(VARIANTS[like], row.spec))}
 
 
 def explain(
@@ -105,14 +105,14 @@ def explain(
     name = VARIANTS.full(variant_from(name))
     spec = VARIANTS[name]
     situation = Situation(1, heads, heads, time, time, head_dim, head_dim, needs_grad=train)
-    found, row = explain_spec(spec, situation), VARIANTS.row(name)
+    explanation, row = explain_spec(spec, situation), VARIANTS.row(name)
     told = {"short": VARIANTS.short(name), "group": row.group, "source": row.source, "block": dict(row.block)}
     if as_json:
-        print_json({"name": name, **told, "spec": spec.to_dict(), **asdict(found)})
+        print_json({"name": name, **told, "spec": spec.to_dict(), **asdict(explanation)})
         return
     other = f" ({told['short']})" if told["short"] != name else ""
     print(f"{name}{other}, {row.group}{': ' + row.source if row.source else ''}")
-    print(found)
+    print(explanation)
     if row.block:
         print(f"\nblock of a model: {', '.join(f'{option} {value}' for option, value in row.block.items())}")
 

@@ -54,7 +54,7 @@ def _files(incomplete: str, *endings: str) -> list[str]:
     folder, _, _ = incomplete.rpartition("/")
     place = Path(f"{folder}/" if folder or incomplete.startswith("/") else ".")
     try:
-        found = sorted(path for path in place.iterdir() if path.suffix in endings or path.is_dir())
+        paths = sorted(path for path in place.iterdir() if path.suffix in endings or path.is_dir())
     except OSError:
         return []
-    return [f"{path}/" if path.is_dir() else str(path) for path in found if not path.name.startswith(".")]
+    return [f"{path}/" if path.is_dir() else str(path) for path in paths if not path.name.startswith(".")]

@@ -19,19 +19,19 @@ def doctor(as_json: AsJson = False) -> None:
     from softmax_rnn.installation import REQUIRED, extras, packages
     from softmax_rnn.machine import surroundings
 
-    found = packages()
-    broken = [package for package in found if package.serves == REQUIRED and not package.fits]
+    installed_packages = packages()
+    broken = [package for package in installed_packages if package.serves == REQUIRED and not package.fits]
     # What torch says of the machine needs torch.
     facts = surroundings(with_torch=not any(package.name == "torch" for package in broken))
-    installed = extras(found)
+    installed = extras(installed_packages)
     if as_json:
-        rows = [vars(package) | {"fits": package.fits} for package in found]
+        rows = [vars(package) | {"fits": package.fits} for package in installed_packages]
         print_json({"machine": facts, "extras": installed, "packages": rows, "ready": not broken})
     else:
         from softmax_rnn.report.terminal import print_doctor
 
         said = (", ".join(name for name, there in installed.items() if there is wanted) for wanted in (True, False))
         facts |= {name: text or "none" for name, text in zip(("extras installed", "extras missing"), said, strict=True)}
-        print_doctor(facts, [(p.name, p.serves, p.wanted, p.found, p.fits, p.install) for p in found])
+        print_doctor(facts, [(p.name, p.serves, p.wanted, p.found, p.fits, p.install) for p in installed_packages])
     if broken:
         raise typer.Exit(1)

@@ -35,17 +35,17 @@ def explore(
     from softmax_rnn.explore.server import HOSTS, serve
     from softmax_rnn.explore.source import source
 
-    found = source(model)
+    chosen = source(model)
     if host not in HOSTS:
         warning = f"warning: --host {host}: everybody who reaches this machine can use the page and its model"
         print(warning, file=sys.stderr)
 
     def ready(address: str) -> None:
-        print(f"{found.name}: {address} (Ctrl-C ends it)", flush=True)
+        print(f"{chosen.name}: {address} (Ctrl-C ends it)", flush=True)
         if browser:
             import webbrowser
 
             webbrowser.open(address)
 
     folder = runs if runs is not None else Path(model) if model and Path(model).is_dir() else Path("runs")
-    serve(found, folder, host, port, ready)
+    serve(chosen, folder, host, port, ready)

@@ -100,8 +100,8 @@ def convert_report(
     if output is not None:
         check_output(output, folder=False, ours=json_with("model", "rows"))
     wanted = [variant_from(name) for name in variants or DEFAULT_VARIANTS]
-    found = conversion_report(model, wanted, text, tokens=tokens, context=context, progress=not as_json)
-    value = json.loads(found.to_json())
+    report = conversion_report(model, wanted, text, tokens=tokens, context=context, progress=not as_json)
+    value = json.loads(report.to_json())
     if output is not None:
         write_json(output, value)
     if as_json:

@@ -107,8 +107,8 @@ def cut(chunks: Iterable[str]) -> Iterator[str]:
 
 
 def _border(text: str, start: int, end: int) -> int:
-    found = (border.search(text, start, end) for border in _BORDERS)
-    return next((one.end() for one in found if one is not None), end)
+    matches = (border.search(text, start, end) for border in _BORDERS)
+    return next((one.end() for one in matches if one is not None), end)
 
 
 def _json(path: Path, column: str, skip: int) -> Iterator[dict[str, Any]]:

@@ -112,11 +112,11 @@ class _Side:
         self.ended = False
 
     def step(self) -> None:
-        found = None if self.ended else next(self.coming, None)
-        if found is None:
+        token = None if self.ended else next(self.coming, None)
+        if token is None:
             self.ended = True
         else:
-            self.tokens.append(found)
+            self.tokens.append(token)
 
     def html(self, loaded: Loaded) -> str:
         """Its tokens, as strong as they are probable, and its numbers."""

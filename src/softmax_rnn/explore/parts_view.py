@@ -91,8 +91,8 @@ def _options(text: str) -> dict[str, Any]:
         name, sign, value = (word.strip() for word in piece.partition("="))
         if not sign or not value:
             raise InputError(f"options: expected name=value, got {piece.strip()!r}")
-        found = option_value(value)
-        options[name] = {"kind": found} if name in Part.registry and isinstance(found, str) else found
+        parsed = option_value(value)
+        options[name] = {"kind": parsed} if name in Part.registry and isinstance(parsed, str) else parsed
     return options
 
 
@@ -121,27 +121,27 @@ def _plain(value: Any) -> Any:
 def apart_view(spec: AttentionSpec, head_dim: int, context: int) -> tuple[str, str, str, str]:
     """HTML of the formula and what is said about it, HTML of its curves, Python, JSON."""
     situation = Situation(1, HEADS, HEADS, context, context, head_dim, head_dim)
-    found = explain(spec, situation)
-    formula = f'<div class="formula" aria-label="{escape(found.formula)}">{mathml(found.formula)}</div>'
-    return formula + _table(found, head_dim), _curves(spec, head_dim), python_text(spec), _json(spec)
+    explanation = explain(spec, situation)
+    formula = f'<div class="formula" aria-label="{escape(explanation.formula)}">{mathml(explanation.formula)}</div>'
+    return formula + _table(explanation, head_dim), _curves(spec, head_dim), python_text(spec), _json(spec)
 
 
 def _json(spec: AttentionSpec) -> str:
     return json.dumps(spec.to_dict(), indent=2)
 
 
-def _table(found: Explanation, head_dim: int) -> str:
+def _table(explanation: Explanation, head_dim: int) -> str:
     rows = [
-        ("What cancels", found.cancellations or ["nothing"]),
-        ("Known as", [_known(name) for name in found.names] or ["no row of the table: this one is new"]),
-        ("Notes", found.notes),
-        ("Tensors beside q, k, v", [", ".join(found.tensors) or "none"]),
-        (f"State per head, d = {head_dim}", [found.state]),
-        (f"Form at {found.situation.queries:,} tokens", [f"{found.plan.form}: {found.plan.reason}"]),
-        ("Other forms", [f"{name}: {why}" for name, why in found.plan.others.items()]),
+        ("What cancels", explanation.cancellations or ["nothing"]),
+        ("Known as", [_known(name) for name in explanation.names] or ["no row of the table: this one is new"]),
+        ("Notes", explanation.notes),
+        ("Tensors beside q, k, v", [", ".join(explanation.tensors) or "none"]),
+        (f"State per head, d = {head_dim}", [explanation.state]),
+        (f"Form at {explanation.situation.queries:,} tokens", [f"{explanation.plan.form}: {explanation.plan.reason}"]),
+        ("Other forms", [f"{name}: {why}" for name, why in explanation.plan.others.items()]),
     ]
-    if found.simplified != found.formula:
-        rows.insert(1, ("The same function", [found.simplified]))
+    if explanation.simplified != explanation.formula:
+        rows.insert(1, ("The same function", [explanation.simplified]))
     lines = "".join(
         f"<tr><th scope='row'>{escape(name)}</th><td>{'<br>'.join(escape(one) for one in said)}</td></tr>"
         for name, said in rows

@@ -16,19 +16,19 @@ MOST_RUNS = 60
 
 def runs_tab(folder: Path | None) -> None:
     """A menu of runs, and their report."""
-    found = run_folders(folder)
-    if not found:
+    folders = run_folders(folder)
+    if not folders:
         gr.HTML(f'<p class="note">There are no runs in <code>{escape(str(folder))}</code>.</p>')
         return
     with gr.Row():
-        names = list(found)
+        names = list(folders)
         chosen = gr.Dropdown(names, value=names[:4], multiselect=True, label="Runs", elem_id="runs", scale=4)
         button = gr.Button("Compare", variant="primary", elem_id="compare", min_width=90)
     shown = gr.HTML(elem_id="runs-report")
 
     @in_one_line(1)
     def compare(chosen: Any) -> str:
-        return report_html(found, [str(one) for one in chosen or ()])
+        return report_html(folders, [str(one) for one in chosen or ()])
 
     button.click(compare, chosen, shown, **ONCE)
 
@@ -51,7 +51,7 @@ def run_folders(folder: Path | None) -> dict[str, Path]:
     return {str(path.relative_to(folder)) if path != folder else path.name: path for path in list(known)[:MOST_RUNS]}
 
 
-def report_html(found: dict[str, Path], chosen: list[str]) -> str:
+def report_html(folders: dict[str, Path], chosen: list[str]) -> str:
     """The report of the chosen runs as a page inside the page, which can reach nothing around it."""
     from softmax_rnn.report.page import page_html
     from softmax_rnn.report.study_page import study_page
@@ -59,10 +59,10 @@ def report_html(found: dict[str, Path], chosen: list[str]) -> str:
 
     if not chosen:
         raise InputError("runs: expected at least one, got none")
-    unknown = [one for one in chosen if one not in found]
+    unknown = [one for one in chosen if one not in folders]
     if unknown:
         raise InputError(f"runs: there is no run {unknown[0]!r} in this folder")
-    page = page_html(study_page(results_of([found[one] for one in chosen])))
+    page = page_html(study_page(results_of([folders[one] for one in chosen])))
     return (
         f'<iframe class="report" title="Report of the runs" sandbox="allow-scripts" srcdoc="{escape(page)}"></iframe>'
     )

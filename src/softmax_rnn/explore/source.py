@@ -77,13 +77,13 @@ def source(name: str | None) -> Source:
         name = PRETRAINED if find_spec(CARRIERS[PRETRAINED].module) and find_spec("gguf") else TINY
     if name == TINY and not Path(TINY).exists():
         return Source(TINY, _tiny)
-    found = find_model(name)
+    path = find_model(name)
 
     def load() -> tuple[Any, Any]:
         from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
-        tokenizer = load_tokenizer(found)
-        return load_pretrained(found), tokenizer
+        tokenizer = load_tokenizer(path)
+        return load_pretrained(path), tokenizer
 
     return Source(name, load)
 

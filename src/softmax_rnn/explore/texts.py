@@ -42,13 +42,13 @@ class Texts:
     def get(self, page: str, text: str) -> Text:
         """The text as the model reads it."""
         _check_length(text)
-        found = self._known(text)
-        if found is None:
+        reading = self._known(text)
+        if reading is None:
             loaded = self.source.get()
             with loaded.lock:
-                found = self._known(text) or self._read(text)
-        self._keep(page, text, found)
-        return found
+                reading = self._known(text) or self._read(text)
+        self._keep(page, text, reading)
+        return reading
 
     def forget(self, page: str) -> None:
         """The page was closed."""
@@ -71,11 +71,11 @@ class Texts:
         with self._lock:
             return next((texts[text] for texts in self._pages.values() if text in texts), None)
 
-    def _keep(self, page: str, text: str, found: Text) -> None:
+    def _keep(self, page: str, text: str, reading: Text) -> None:
         with self._lock:
             texts = self._pages.setdefault(page, OrderedDict())
             self._pages.move_to_end(page)
-            texts[text] = found
+            texts[text] = reading
             texts.move_to_end(text)
             while len(texts) > TEXTS_PER_PAGE:
                 texts.popitem(last=False)

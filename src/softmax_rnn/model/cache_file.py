@@ -105,13 +105,13 @@ def check_target(path: Path, what: str) -> None:
         raise InputError(f"{what}: {path} exists and is not a saved state; choose another name, or remove it")
 
 
-def check_specs(what: str, found: Specs, expected: Specs) -> None:
+def check_specs(what: str, given: Specs, expected: Specs) -> None:
     """Refuse a state that was made with other specs, and say where they differ."""
-    if found == expected:
+    if given == expected:
         return
-    if len(found) != len(expected):
-        raise InputError(f"{what}: a state of {len(found)} layers, the model has {len(expected)}")
-    number = next(i for i, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1])
-    a, b = found[number], expected[number]
+    if len(given) != len(expected):
+        raise InputError(f"{what}: a state of {len(given)} layers, the model has {len(expected)}")
+    number = next(i for i, pair in enumerate(zip(given, expected, strict=True)) if pair[0] != pair[1])
+    a, b = given[number], expected[number]
     parts = "one of them is a Mamba-2 mixer" if a is None or b is None else f"they differ in: {', '.join(diff(a, b))}"
     raise InputError(f"{what}: the state of layer {number} belongs to another spec than the model's; {parts}")

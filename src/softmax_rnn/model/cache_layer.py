@@ -39,9 +39,9 @@ class SpecLayer(CacheLayerMixin):
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        found = {} if self.state is None else dict(self.state.tensors)
+        tensors = {} if self.state is None else dict(self.state.tensors)
         block = {_TAIL: self.tail, _SUMS: self.sums}
-        return found | {name: x for name, x in block.items() if x is not None}
+        return tensors | {name: x for name, x in block.items() if x is not None}
 
     def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
@@ -130,8 +130,8 @@ class MambaLayer(LinearAttentionLayer):
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        found = {"lengths": self.lengths, "conv": self.conv_states[0], "recurrent": self.recurrent_states[0]}
-        return {name: x for name, x in found.items() if x is not None}
+        tensors = {"lengths": self.lengths, "conv": self.conv_states[0], "recurrent": self.recurrent_states[0]}
+        return {name: x for name, x in tensors.items() if x is not None}
 
     def restore(self, length: int, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""

@@ -117,11 +117,11 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     @property
     def spec(self) -> AttentionSpec:
         """The one spec of all layers."""
-        found = set(self.specs)
-        spec = found.pop()
+        specs = set(self.specs)
+        spec = specs.pop()
         if spec is None:
             raise InputError("spec: a Mamba-2 mixer has no attention spec")
-        if found:
+        if specs:
             raise InputError("spec: the layers have different specs; read .specs")
         return spec
 

@@ -54,12 +54,12 @@ def stream(model: PreTrainedModel, prompt: Sequence[int], most: int) -> Iterator
         likeliest = chances.max(-1)
         if not bool(chances.isfinite().all()):
             raise RunError("model: its logits are not finite; this attention cannot continue the text")
-        found, seconds = int(likeliest.indices), time.perf_counter() - began
+        token, seconds = int(likeliest.indices), time.perf_counter() - began
         assert cache is not None
-        yield NextToken(found, float(likeliest.values), seconds, cache_bytes(cache))
-        if found in ends:
+        yield NextToken(token, float(likeliest.values), seconds, cache_bytes(cache))
+        if token in ends:
             return
-        ids = torch.tensor([[found]], device=model.device)
+        ids = torch.tensor([[token]], device=model.device)
 
 
 def _ends(model: PreTrainedModel) -> frozenset[int]:

@@ -38,7 +38,7 @@ class _Parser:
     """Reads tokens from left to right; each method returns MathML."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = [(found.lastgroup or "", found[0]) for found in _TOKEN.finditer(text)]
+        self.tokens = [(match.lastgroup or "", match[0]) for match in _TOKEN.finditer(text)]
         self.place = 0
 
     def all(self) -> str:

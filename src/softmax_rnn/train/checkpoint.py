@@ -82,11 +82,11 @@ def latest_checkpoint(folder: Path, report: Callable[[str], None] = lambda messa
 
 
 def _check_format(path: Path) -> None:
-    found = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("format", 1)
-    if found != FORMAT:
+    version = json.loads((path / MANIFEST).read_text(encoding="utf-8")).get("format", 1)
+    if version != FORMAT:
         raise InputError(
             f"output: the checkpoint {path} was written by another version of softmax-rnn"
-            f" (format {found}, expected {FORMAT}); finish the run with that version or choose another folder"
+            f" (format {version}, expected {FORMAT}); finish the run with that version or choose another folder"
         )
 
 

@@ -178,15 +178,15 @@ class TrainingLoop:
         rows = max(settings.rows_of_process(self.share.processes), EVALUATED_TOKENS // length)
         size = settings.eval_batch_size or rows
         with self._autocast():
-            found = evaluate(self.job.network, self.job.test, batch_size=size, share=self.share, device=self.device)
+            scores = evaluate(self.job.network, self.job.test, batch_size=size, share=self.share, device=self.device)
         values = {
-            "test_loss": found.loss,
-            "test_perplexity": found.perplexity,
-            "test_accuracy": found.accuracy,
-            "test_tokens": found.tokens,
+            "test_loss": scores.loss,
+            "test_perplexity": scores.perplexity,
+            "test_accuracy": scores.accuracy,
+            "test_tokens": scores.tokens,
         }
         self._away += time.perf_counter() - began
-        self._record(values | {"test_loss_by_position": list(found.by_position)})
+        self._record(values | {"test_loss_by_position": list(scores.by_position)})
         named = {name.replace("test_", "test/"): value for name, value in values.items()}
         self.accelerator.log(named, step=self.counters.step)
 

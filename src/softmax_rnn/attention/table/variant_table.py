@@ -56,8 +56,8 @@ class Family:
 
     def number(self, name: str) -> int | None:
         """The number in a name of this family, or None."""
-        found = re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"([0-9]{1,3})"), name)
-        return int(found.group(1)) if found else None
+        match = re.fullmatch(re.escape(self.name).replace(r"\{n\}", r"([0-9]{1,3})"), name)
+        return int(match.group(1)) if match else None
 
     def match(self, name: str) -> AttentionSpec | None:
         """The spec of a name of this family, or None."""
