@@ -11,7 +11,7 @@ from typing import IO
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     _prepare_streams()
-    # Bars of other libraries would stand between our lines; both are read when the library is imported.
+    # Progress bars of other libraries would appear between our lines; both are read when the library is imported.
     for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
         os.environ.setdefault(name, "1")
     return _flush_streams(_run(sys.argv[1:] if arguments is None else arguments))

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def _console(stderr: bool = False) -> Console:
-    """The terminal's own width, and a wide page where there is none."""
+    """The terminal's width, and a wide page where there is none."""
     console = Console(stderr=stderr)
     return console if console.is_terminal else Console(stderr=stderr, width=160)
 

@@ -1,4 +1,4 @@
-"""What a user did that cannot be done, said in one line."""
+"""What a user asked for that cannot be done, in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RunError(RuntimeError):
 
 
 class UnknownNameError(InputError, KeyError):
-    """A name that stands in no table, with the nearest one that does."""
+    """A name that is in no table, with the nearest one that is."""
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message.
@@ -59,7 +59,7 @@ def shown(value: object) -> str:
 
 @contextmanager
 def found_in(place: str) -> Iterator[None]:
-    """Inside, errors of input begin with the place, such as a file, where the fault stands.
+    """Inside, input errors begin with the place, such as a file, where the fault is.
 
     >>> with found_in("run.yaml"):
     ...     raise InputError("steps: expected 1 or more, got 0")

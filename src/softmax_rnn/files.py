@@ -29,7 +29,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> Path:
 
 
 def write_folder(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let ``write`` fill a folder under a temporary name, then rename it; what stood there before is replaced."""
+    """Let ``write`` fill a folder under a temporary name, then rename it; what was there before is replaced."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with _named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def json_with(*keys: str) -> Callable[[Path], bool]:
 
 
 def folder_with(marker: str, *keys: str, writes: tuple[str, ...]) -> Callable[[Path], bool]:
-    """A test whether results may go into a folder: nothing in it has their names, or its marker is ours."""
+    """A test whether results may go into a folder: nothing in it has their names, or its marker was written by us."""
     is_ours = json_with(*keys)
     return lambda folder: not any((folder / name).exists() for name in (marker, *writes)) or is_ours(folder / marker)
 

@@ -1,6 +1,6 @@
 """What is installed, what is missing, and the command that installs it.
 
-Requirements are read from the package's own metadata, so they stand in one place. Texts and a pretrained model come as
+Requirements are read from the package's metadata, so they are listed in one place. Texts and a pretrained model come as
 Python packages too; they are located without being imported, since their own imports may be missing.
 
 >>> [package.serves for package in packages() if package.name == "torch"]
@@ -62,7 +62,7 @@ def _importable(module: str) -> bool:
 
 
 def from_extra(extra: str) -> str:
-    """How an extra is installed: the package stands on no index, so from a clone or from a wheel."""
+    """How an extra is installed: the package is not on an index, so from a clone or from a wheel."""
     wheel = f"softmax_rnn-{__version__}-py3-none-any.whl"
     return f"from a clone: pip install -c constraints.txt '.[{extra}]'; from a wheel: pip install '{wheel}[{extra}]'"
 

@@ -147,7 +147,7 @@ REFUSALS = [
     ("softmax_clamp_denom", "fused", {}, "its exp is clamped"),
     ("forgetting_transformer", "fused", {}, "the forget gate would need a T × T bias"),
     ("softmax_divs", "fused", {}, "neither a plain row sum nor a scale-invariant norm"),
-    ("softmax", "fused", {"holes": True}, "padding stands between real keys"),
+    ("softmax", "fused", {"holes": True}, "padding lies between real keys"),
     ("softmax", "fused", {"queries": 5, "keys": 9}, "queries that continue a past need a mask"),
     ("taylor_2", "parallel", {"has_fixed_past": True}, "its keys are gone"),
     ("taylor_2", "blockwise", {"has_fixed_past": True}, "its keys are gone"),

@@ -48,7 +48,7 @@ class Cut:
 
 
 class Cutter:
-    """A model, a text, and the loss of softmax on it; cuts that stand in the file ``keep`` are not measured again."""
+    """A model, a text, and the loss of softmax on it; cuts in the file ``keep`` are not measured again."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Cutter:
         return measured.loss, nonpositive
 
     def _one_layer(self, layer: int, specs: Sequence[AttentionSpec]) -> tuple[float, int]:
-        """The loss with one layer cut; what stands in front of it is computed once for all layers."""
+        """The loss with one layer cut; the layers before it are computed once for all layers."""
         ids = torch.as_tensor(self.ids, device=self.model.device).flatten()
         if specs[layer].tensors or not can_start_inside(self.model, len(ids)):
             return self.loss(specs)

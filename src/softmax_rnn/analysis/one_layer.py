@@ -1,4 +1,4 @@
-"""The loss of a model in which one layer has another attention, without computing again what stands in front of it.
+"""The loss of a model in which one layer has another attention, without recomputing the layers before it.
 
 The input of every layer is kept from one pass of the model as it is. A layer is then given its attention, and the model
 runs from there. Numbers are those of the whole model, bit for bit.

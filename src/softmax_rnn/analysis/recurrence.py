@@ -1,6 +1,6 @@
 """Attention as the recurrent network it is, on one head of a text: step by step, with what the state holds.
 
-Every step is `attend.step` on the state before it. Beside the output stand softmax's own, the norm of each hidden state
+Every step is `attend.step` on the state before it. Beside the output are softmax's, the norm of each hidden state
 H^(n) of a state of fixed size, and what the step added to the whole state.
 
 >>> from softmax_rnn.attention.variants import VARIANTS

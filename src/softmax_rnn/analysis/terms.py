@@ -196,7 +196,7 @@ def terms_record(
     """All of it as plain values: what ``softmax-rnn terms`` writes to ``terms.json``.
 
     Losses are measured on ``loss_ids``, which may be fewer tokens; without methods there are none. They are kept in
-    the file ``keep`` one by one, and not measured again where they stand there.
+    the file ``keep`` one by one, and not measured again if they are there.
     """
     check_arguments(token_ids, epsilon, tolerance, methods)
     if methods:

@@ -144,7 +144,7 @@ def check_key_mask(key_mask: Tensor | None, shape: Shape, device: torch.device) 
 
 
 def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.device) -> None:
-    """Ids are whole numbers, and each segment stands in one piece."""
+    """Ids are whole numbers, and each segment is contiguous."""
     if segment_ids is None:
         return
     if not isinstance(segment_ids, Tensor) or segment_ids.is_floating_point() or segment_ids.is_complex():

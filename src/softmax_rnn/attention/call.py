@@ -95,7 +95,7 @@ def working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
 
 
 def _clean_padding(call: Call, key_mask: Tensor) -> Call:
-    """What stands at padding may be anything: 0 in place of keys, values, and numbers that are not finite."""
+    """Padding may hold anything: its keys, values and non-finite numbers become 0."""
 
     def clean(x: Tensor, axis: int) -> Tensor:
         where = ~key_mask.view(*key_mask.shape[:1], *[1] * (axis - 1), -1, *[1] * (x.dim() - axis - 1))

@@ -49,7 +49,7 @@ class NegativeRows:
 class Contraction:
     """The input of a form: features of queries and keys (scale included), values, decay and who sees whom.
 
-    The queries stand at the last positions of the keys. ``rows`` gives each query its own polynomial
+    The queries are at the last positions of the keys. ``rows`` gives each query its own polynomial
     coefficients; they then belong to the q given here, and ``log_scale`` says by how much all weights of the
     row are reduced.
     """
@@ -77,7 +77,7 @@ class Contraction:
 
     @property
     def past(self) -> int:
-        """How many keys stand before the first query."""
+        """How many keys come before the first query."""
         return self.k.shape[2] - self.q.shape[3]
 
     def widened(self) -> Contraction:

@@ -226,7 +226,7 @@ def _near_queries(call: Call, job: Contraction) -> Tensor:
 
 
 def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contraction, tuple[Any, Any]]:
-    """Features, gated values, decay, behind the keys of a growing state; and the memory in which these stand."""
+    """Features, gated values, decay, behind the keys of a growing state; and the memory that holds them."""
     spec, shape = call.spec, call.shape
     q, k = prologue.features(spec, call.q, call.k, call.tensors, now.counts.to(call.q.dtype))
     v = prologue.values(spec, call.v, call.tensors, now.lengths, shape.heads)

@@ -4,7 +4,7 @@ Letters: D key dimension, F features, C positions of a chunk, n order, N highest
 
 (q·k)^n = Σ over monomials m of degree n of multinomial(m) · m(q) · m(k), where a monomial is an index list
 i₁ ≤ … ≤ iₙ and m(x) = x_{i₁} ⋯ x_{iₙ}: C(D+n−1, n) of them instead of D^n. The monomials of degree n that
-begin with index i are x_i times those of degree n−1 that begin with i or later, which stand side by side;
+begin with index i are x_i times those of degree n−1 that begin with i or later, which are contiguous;
 so they are built from contiguous slices, with the positions as the last axis and without a gather.
 """
 
@@ -110,7 +110,7 @@ def multinomials(dim: int, degree: int) -> Float[Tensor, " M"]:
 class SymmetricFeatures:
     """Features of the two sides of a polynomial score: Σ_n c_n (q·k)^n = query(q) · key(k).
 
-    The multinomials and the coefficients stand on the query's side, so a state is made of bare monomials
+    The multinomials and the coefficients are applied on the query's side, so a state is made of bare monomials
     and serves any polynomial of the same orders.
     """
 

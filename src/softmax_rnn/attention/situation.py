@@ -20,7 +20,7 @@ class Situation:
     has_fixed_past: bool = False
     """The past is a state of fixed size: its keys are gone."""
     holes: bool = False
-    """Padding stands between real keys of a segment."""
+    """Padding lies between real keys of a segment."""
     pairs: int | None = None
     """Pairs of a query and a key that it sees, per head, over the batch; None for the full triangle."""
 

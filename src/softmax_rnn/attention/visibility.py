@@ -1,7 +1,7 @@
 """Which keys a query sees: causal order, padding and packed documents.
 
-Position i sees key j when j ≤ i, key j is real (``key_mask``) and both stand in the same segment
-(``segment_ids``). A structure over time can hide what stands outside a window (`Near`).
+Position i sees key j when j ≤ i, key j is real (``key_mask``) and both are in the same segment
+(``segment_ids``). A structure over time can hide what lies outside a window (`Near`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Near:
-    """Window and sinks of each query, as positions: it sees what stands from ``start`` on, or before ``sink_stop``."""
+    """Window and sinks of each query, as positions: it sees everything from ``start`` on, or before ``sink_stop``."""
 
     width: int
     sinks: int

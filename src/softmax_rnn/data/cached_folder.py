@@ -1,7 +1,7 @@
 """A folder that is made once: whole or absent, also when two processes want it at the same time.
 
 The maker works under another name, the SHA-256 of every file is written down, and the folder is renamed. All hashes
-are checked whenever the folder is asked for; one that does not match has the folder made again, with a line that says
+are checked whenever the folder is asked for; if one does not match, the folder is rebuilt, with a line that says
 so.
 
 >>> import tempfile

@@ -72,7 +72,7 @@ def _shakespeare() -> Iterator[Document]:
 
 
 def _scenes(lines: list[str]) -> list[int]:
-    """Where a play is cut. What stands before its first heading, the list of persons, is not part of it."""
+    """Where a play is cut. What comes before its first heading, the list of persons, is not part of it."""
     starts, in_scene = [], False
     for at, line in enumerate(lines):
         if _ACT_OR_SCENE.match(line):

@@ -3,7 +3,7 @@
     test  ⇔  hash(text) / 2⁶⁴ < fraction
 
 The side of a document depends on nothing but its text: not on the order of files, not on the other documents, not on
-a seed. Equal documents stand on the same side.
+a seed. Equal documents are in the same split.
 
 >>> [name for name in ("a", "b", "c", "d") if in_test(name, 0.5)]
 ['a']

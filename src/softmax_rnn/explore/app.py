@@ -1,4 +1,4 @@
-"""The page: its tabs, its look, and what stands in its head."""
+"""The page: its tabs, its look, and what is in its head."""
 
 from __future__ import annotations
 

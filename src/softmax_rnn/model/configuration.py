@@ -50,7 +50,7 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     """Llama's options, the spec of the attention, and the options of the block around it.
 
     ``attention_spec`` takes an `AttentionSpec`, its JSON values, a name of `VARIANTS`, a list of these with one per
-    layer, or layer ranges (`layer_specs`). The block's options stand beside it: they are not part of the attention.
+    layer, or layer ranges (`layer_specs`). The block's options are separate: they are not part of the attention.
     """
 
     model_type = "softmax_rnn"
@@ -109,7 +109,7 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
 
     @property
     def specs(self) -> tuple[AttentionSpec | None, ...]:
-        """The spec of every layer; None where a Mamba-2 mixer stands in place of attention."""
+        """The spec of every layer; None where a Mamba-2 mixer replaces attention."""
         if self.mixer == Mixer.MAMBA2:
             return (None,) * self.num_hidden_layers
         return super().specs

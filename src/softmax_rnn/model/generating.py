@@ -76,7 +76,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Generated:
-    """The new tokens, and how the model stands after the last."""
+    """The new tokens, and the state of the model after the last one."""
 
     text: str
     """Empty without a tokenizer."""

@@ -1,4 +1,4 @@
-"""transformers' own Mamba-2 mixer where attention stands, for the baseline ``linear_mamba``."""
+"""transformers' Mamba-2 mixer in place of attention, for the baseline ``linear_mamba``."""
 
 from __future__ import annotations
 

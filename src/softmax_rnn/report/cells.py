@@ -61,7 +61,7 @@ def shown(value: Value, column: Column) -> str:
 
 
 def sort_key(value: Value) -> str | None:
-    """The number a cell sorts by, in full; None for text and for what stands in no order, which comes last."""
+    """The number a cell sorts by, in full; None for text and for what has no order, which comes last."""
     number = value.value if isinstance(value, Cell) else value
     if isinstance(number, str) or number is None or number != number:
         return None
@@ -84,7 +84,7 @@ def in_csv(value: Value) -> str:
 
 
 def is_number(value: Value) -> bool:
-    """Whether a cell stands at the right of its column, with the numbers."""
+    """Whether a cell is right-aligned, like numbers."""
     return sort_key(value) is not None and not isinstance(value, bool)
 
 

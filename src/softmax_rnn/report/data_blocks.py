@@ -21,7 +21,7 @@ from softmax_rnn.report.tables import records_table
 
 Row = Mapping[str, Any]
 ColumnOf = tuple[str | Column, str | Callable[[Row], Value]]
-"""A column, and what stands in it: the row's value of a key, or of a function."""
+"""A column, and what it holds: the row's value of a key, or of a function."""
 SHORT = 8
 """Tables of more rows have a field to filter them by."""
 

@@ -169,7 +169,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page. ``facts`` stand under the title: date, machine, versions."""
+    """A whole page. ``facts`` are shown under the title: date, machine, versions."""
 
     title: str
     subtitle: str

@@ -26,7 +26,7 @@ _BREAKS = {"=", ",", "+", "−", "-"}
 
 
 def mathml(text: str) -> str:
-    """The whole formula, displayed; parts that commas separate stand in lines of their own."""
+    """The whole formula, displayed; parts separated by commas are on separate lines."""
     lines = [_Parser(part).all() for part in re.split(r",\s\s+", text)]
     if len(lines) == 1:
         return f'<math display="block">{lines[0]}</math>'
@@ -115,7 +115,7 @@ class _Parser:
         return self.scripts(made)
 
     def applied(self, name: str) -> str:
-        """A name, before its brackets if it is a function's; words of several letters stand upright."""
+        """A name, before its brackets if it is a function's; words of several letters are upright."""
         upright = ' mathvariant="normal"' if len(name.rstrip("′")) > 1 else ""
         made = self.scripts(f"<mi{upright}>{escape(name)}</mi>")
         if self.peek()[1] == "(":
@@ -133,7 +133,7 @@ class _Parser:
         return f"<mrow><mo>{opening}</mo>{inner}<mo>{closing}</mo></mrow>"
 
     def sum(self, sign: str) -> str:
-        """Σ, with what stands under it and over it."""
+        """Σ, with what is written under and over it."""
         big = f'<mo movablelimits="false">{"∑" if sign == "Σ" else "∏"}</mo>'
         kind, text = self.peek()
         if kind == "down":

@@ -23,7 +23,7 @@ from softmax_rnn.report.chart_data import Axis, Records, axis, names, values
 
 # Beyond as many points per line, shapes would hide the line: they show under the pointer only.
 FEW_POINTS = 24
-# More names than these stand closer together.
+# More names than these are set closer together.
 MANY_NAMES = 12
 # Without Ctrl, which a pinch sends too, the wheel belongs to the page.
 ZOOM = "wheel![event.ctrlKey || event.metaKey]"
@@ -85,7 +85,7 @@ def interval_chart(
 ) -> Chart:
     """A dot for every name, with its interval if given, names in the order of the rows; a dashed line at ``reference``.
 
-    Several series of a name stand below each other.
+    Several series of the same name are drawn below each other.
     """
     across = axis(value)
     numbers = {"x": across} | _ends(across, low, high)

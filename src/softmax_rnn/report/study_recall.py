@@ -51,7 +51,7 @@ def _blocks(results: Results) -> list[Block]:
     ]
     text = "The share of right answers on the test examples of a recall task: mean over seeds ± 95 % interval."
     if rates_vary(rows):
-        text += " Each variant has the learning rate that suits it best; the spread over all rates stands beside it."
+        text += " Each variant has the learning rate that suits it best; the spread over all rates is shown beside it."
     table = rows_table("recall-accuracy", rows, columns, "Accuracy in each setting.")
     blocks: list[Block] = [Prose(text), *one_seed(rows), table, _accuracy_chart(rows)]
     return [*blocks, _rates_chart(rows)] if rates_vary(rows) else blocks

@@ -41,7 +41,7 @@ def counts_text(results: Results) -> str:
 
 
 def facts_of(results: Results) -> dict[str, str]:
-    """What stands under the title."""
+    """What is shown under the title."""
     machine, study = results["machine"], results["study"]
     final = results.get("summary", {}).get("final", [])
     facts = {

@@ -115,7 +115,7 @@ def records_table(id: str, records: Sequence[Mapping[str, Value]], caption: str)
 
 
 def right_columns(table: TableBlock) -> list[bool]:
-    """Which columns stand at the right: those of numbers alone."""
+    """Which columns are right-aligned: those that hold only numbers."""
     return [any(map(is_number, cells)) and all(is_number(c) or _empty(c) for c in cells) for cells in _columns(table)]
 
 

@@ -44,7 +44,7 @@ def study_results(
 
 
 def asked_of(study: Study, scale: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the file of a study asks of its runs, and the numbers of others that stand in it."""
+    """What the file of a study asks of its runs, and the published numbers in it."""
     trends = [trend(one, _measured(entries, one.grid, METRIC)) for one in study.trends]
     return {
         "claims": decided(study.claims_at(scale), entries),

@@ -94,7 +94,7 @@ class Claim(_Part):
 
     says: str
     paper: str = ""
-    """Where it stands, and the numbers in the paper."""
+    """Where it is, and the numbers in the paper."""
     scales: list[Literal["cpu", "overnight", "paper"]] = []
     """The scales that can decide it; all of them when left out."""
     grid: str

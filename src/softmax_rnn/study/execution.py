@@ -89,7 +89,7 @@ class StudyRun:
             self.write()
 
     def write(self) -> dict[str, Any]:
-        """``results.json`` as it stands."""
+        """``results.json`` as it is now."""
         start = time.monotonic()
         results = self.results()
         write_json(self.output / "results.json", results, indent=None)

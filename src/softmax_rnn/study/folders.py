@@ -1,4 +1,4 @@
-"""Results from folders: of a study as it stands now, or of any runs put side by side.
+"""Results from folders: of a study as it is now, or of any runs put side by side.
 
 >>> find_runs(Path("no such folder"))
 Traceback (most recent call last):
@@ -34,7 +34,7 @@ def results_of(folders: Sequence[Path]) -> dict[str, Any]:
 
 
 def find_runs(folder: Path) -> list[Path]:
-    """The runs of a folder: itself, those of a study, or those that stand in it side by side."""
+    """The runs of a folder: itself, those of a study, or those inside it."""
     if folder.is_file():
         raise InputError(f"runs: expected the folder of a run or of a study, got the file {folder}")
     if not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Results of a study as a file: read back with verdicts by the rules as they stand now, and saved small.
+"""Results of a study as a file: read back with verdicts by the current rules, and saved small.
 
 A saved file keeps every loss in full. Curves are thinned, and what can be computed from the runs is left out; reading
 computes it again. So a rule that has changed changes the verdicts of all results that are read, and
@@ -27,7 +27,7 @@ _POINTS = (80, 40, 20, 10, 5)
 _DIGITS = 5
 _REPEATED = ("test_loss_by_position",)
 _IMPLIED = ("data",)
-"""Left out of a result: what stands in the entry too, and where space is short what the settings imply."""
+"""Left out of a result: what the entry has too, and where space is short what the settings imply."""
 _CURVES = ("train_curve", "test_curve", "accuracy_curve")
 _KEYS = ("study", "machine", "runs", "variants")
 _ENTRY = frozenset({"name", "grid", "varied", "folder", "state", "error", "settings", "result", *_CURVES})

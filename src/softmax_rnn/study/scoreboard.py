@@ -1,6 +1,6 @@
 """Every claim of the paper, in its order, with the verdict at each scale: from a folder of saved results.
 
-A scale that a study's file has and nobody has run yet stands there too, with the command that would run it.
+A scale that a study's file has and nobody has run yet is listed too, with the command that would run it.
 """
 
 from __future__ import annotations

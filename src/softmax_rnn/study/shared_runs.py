@@ -1,4 +1,4 @@
-"""Runs that another study has finished: studies whose folders stand side by side share them.
+"""Runs that another study has finished: studies whose folders are next to each other share them.
 
 The sections of the paper ask different questions of the same models; a run of softmax is trained once for all of them.
 """

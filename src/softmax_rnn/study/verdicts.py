@@ -184,7 +184,7 @@ def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> Panel
 
 
 def margin_text(claim: Claim) -> str:
-    """What a verdict depends on beside the numbers, in the few words that stand next to it wherever it is shown."""
+    """What a verdict depends on beside the numbers, in the few words shown next to it everywhere."""
     match claim.rule:
         case Behind(by=by):
             return f"margin {by:g}"

@@ -59,7 +59,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep:
         )
         _to_disk(temporary / MANIFEST)
         _to_disk(temporary)
-        # What stands there already was found damaged, or this step would not have been done again.
+        # What is already there was damaged, or this step would not have been repeated.
         shutil.rmtree(path, ignore_errors=True)
         temporary.rename(path)
         _to_disk(folder)

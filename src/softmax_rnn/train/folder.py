@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked, where it ran, what was measured, its checkpoints and the final model.
+"""The folder of a run: what was asked for, where it ran, what was measured, its checkpoints and the final model.
 
     config.yaml         the resolved settings
     data.json           what the data is, with its content hash

@@ -44,7 +44,7 @@ class TrainProgress:
             self._bar.update(self._task, completed=step)
 
     def measured(self, values: dict[str, Any]) -> None:
-        """Something was measured; it stands beside the bar until the next."""
+        """Something was measured; it is shown beside the bar until the next."""
         names = (("loss", "loss {:.4f}"), ("test_loss", "test loss {:.4f}"), ("test_accuracy", "accuracy {:.4f}"))
         names += (("tokens_per_second", "{:,.0f} tokens/s"),)
         self._said = ", ".join(text.format(values[name]) for name, text in names if values.get(name) is not None)

@@ -32,7 +32,7 @@ class Fused(FormWithKeys):
             "its exp is clamped": spec.score.clamp is not None,
             "the forget gate would need a T × T bias": spec.forget_gate is not None,
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
-            "padding stands between real keys": situation.holes,
+            "padding lies between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
             "levels would need a T × T bias": isinstance(spec.structure, Levels),
             "the own key is joined behind the ends of chunks": isinstance(spec.structure, ChunkEnds),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Parallel(FormWithKeys):
-    """The equation as it stands."""
+    """The equation, computed as written."""
 
     name: ClassVar[str] = "parallel"
     reason: ClassVar[str] = "few positions: one pass over all weights is cheapest"

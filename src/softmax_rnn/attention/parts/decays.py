@@ -26,7 +26,7 @@ NO_DECAY = 40.0
 
 @dataclass(frozen=True)
 class Forgetting(Part):
-    """Whatever stands in the slot of the forget gate."""
+    """Whatever fills the slot of the forget gate."""
 
     slot: ClassVar[str] = "forget_gate"
     by_channel: ClassVar[bool] = False
@@ -47,7 +47,7 @@ class Forgetting(Part):
         raise NotImplementedError(f"{type(self).__name__} has no method log_decay")
 
     def check(self, spec: AttentionSpec) -> None:
-        """Refuse what it cannot stand beside."""
+        """Refuse what it cannot be combined with."""
 
     def keys(self, features: Tensor, k: Tensor) -> Tensor:
         """The keys as they enter the sum, from their features and from the keys as they were given."""
@@ -70,7 +70,7 @@ class Forgetting(Part):
         return "α"
 
     def value_text(self) -> str:
-        """What stands before v in a formula."""
+        """What comes before v in a formula."""
         return ""
 
 

@@ -219,5 +219,5 @@ class GatedKeys(FeatureMap):
         return x if side.is_query else x * side.tensors["key_gate"][..., None]
 
     def text(self, x: str) -> str:
-        """The gate stands at the key."""
+        """The gate belongs to the key."""
         return x if x == "q" else f"eʳ{x}"

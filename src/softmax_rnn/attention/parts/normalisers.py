@@ -1,4 +1,4 @@
-"""Normalisers: what stands where softmax has its denominator."""
+"""Normalisers: what takes the place of softmax's denominator."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class LearnedLength(Normaliser):
         return "" if self.by_key else " / n^σ(c)"
 
     def value_text(self) -> str:
-        """By the key it stands at the value."""
+        """By key, it belongs to the value."""
         return "/nⱼ^σ(c)" if self.by_key else ""
 
 

@@ -76,7 +76,7 @@ class NearKeys(Structure):
         return max(1, min(64, self.width // 8))
 
     def text(self) -> str:
-        """What stands under the Σ of a formula."""
+        """What is written under the Σ of a formula."""
         sinks = f" and the first {self.sinks}" if self.sinks else ""
         return f"the last {self.width}{sinks} keys"
 
@@ -118,5 +118,5 @@ class NearFar(NearKeys):
             raise InputError(f"structure: near_far needs a polynomial score without a clamp, got {spec.score.kind}")
 
     def text(self) -> str:
-        """Where exp stands."""
+        """Where exp is used."""
         return f"all keys, exp(q·k/√d) in place of w for {super().text()}"

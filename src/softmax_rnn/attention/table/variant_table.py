@@ -117,7 +117,7 @@ class VariantTable(Mapping[str, AttentionSpec]):
         raise unknown_name("variant", name, known)
 
     def full(self, name: str) -> str:
-        """The name under which a row stands, from its short name too.
+        """The full name of a row, also from its short name.
 
         >>> from softmax_rnn.attention.variants import VARIANTS
         >>> VARIANTS.full("softmax_l2")

@@ -1,1 +1,1 @@
-"""Synthetic recall: tasks whose answers stand earlier in the row, drawn at random from a seed."""
+"""Synthetic recall: tasks whose answers appear earlier in the row, drawn at random from a seed."""
