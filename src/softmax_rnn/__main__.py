@@ -25,7 +25,7 @@ def _run(arguments: list[str]) -> int:
     from softmax_rnn.errors import InputError, RunError
     from softmax_rnn.files import system_error
 
-    # The root of typer's errors of use; newer versions carry a click of their own, so it is not click's.
+    # The root of typer's errors of use; newer versions bundle their own click, so it is not click's.
     usage_error: type[Exception] = typer.BadParameter.__mro__[2]
     try:
         result = app(args=arguments or ["--help"], standalone_mode=False, prog_name="softmax-rnn")

@@ -62,7 +62,7 @@ def about(seconds: float) -> str:
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error that is told each item before its turn; one line per item where it is not a terminal."""
+    """A progress bar on standard error, called with each item before its turn; one line per item without a terminal."""
     if not ERR.is_terminal:
         done = 0
 
@@ -95,7 +95,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def byte_progress(title: str) -> Iterator[Callable[[int], None]]:
-    """A counter with MB/s that is told of more bytes, whose number nobody knows; a line at the end."""
+    """A counter with MB/s, called with the number of new bytes; the total is not known. Ends with a line."""
     from rich.progress import DownloadColumn, SpinnerColumn, TransferSpeedColumn
 
     columns = (SpinnerColumn(), TextColumn(title), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())

@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A run that could not go on, through no fault of the arguments: a full disk, numbers that are no longer finite."""
+    """A run that could not continue, through no fault of the arguments: a full disk, non-finite numbers."""
 
 
 class UnknownNameError(InputError, KeyError):

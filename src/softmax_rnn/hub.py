@@ -1,4 +1,4 @@
-"""The Hugging Face hub: what is not here is asked for only where the hub can be reached, and that is found out fast."""
+"""The Hugging Face hub: downloads are tried only where the hub can be reached, which is checked quickly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reachable() -> bool:
         except Exception:
             answers.clear()
 
-    # In a thread, because the time that looking up a name takes has no limit of its own.
+    # In a thread, because looking up a name has no time limit.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE)

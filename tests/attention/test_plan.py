@@ -50,7 +50,9 @@ def test_the_cheapest_form_that_can_serve_is_taken_and_the_others_have_reasons(m
         "free": "not on Sundays",
         "slower": "would take about 3.5 × the time",
     }
-    with pytest.raises(InputError, match=r"form: 'free' .*not on Sundays.*slow: can serve; fast: can serve; free: not"):
+    with pytest.raises(
+        InputError, match=r"form: 'free' .*not on Sundays.*slow: can compute it; fast: can compute it; free: not"
+    ):
         choose(VARIANTS["softmax"], form="free")
 
 
@@ -161,7 +163,7 @@ def test_a_forced_form_that_cannot_serve_names_the_reason_of_every_form(name, fo
     text = str(raised.value)
     assert reason in text
     assert f"{form}: {reason}" in text or reason in text.partition(f" {form}: ")[2]
-    assert "recurrent: can serve" in text
+    assert "recurrent: can compute it" in text
     assert all(f"{other}: " in text for other in FORMS)
 
 

@@ -1,4 +1,4 @@
-"""Measured cuts in a file, so that a run that was stopped goes on where it was: one line of JSON for each.
+"""Measured cuts in a file, so that a run that was stopped continues where it left off: one line of JSON each.
 
 Lines that belong to another model, text or loss, and a last line that is torn, are left aside.
 

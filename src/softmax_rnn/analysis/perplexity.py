@@ -148,7 +148,7 @@ def conversion_report(
     given is left converted to the last variant.
     """
     name = model if isinstance(model, str) else model.config.name_or_path or type(model).__name__
-    # What is misspelt or missing is told before a model is loaded.
+    # Misspelt or missing names are reported before a model is loaded.
     variants = list(variants)
     for variant in variants:
         as_spec(variant)

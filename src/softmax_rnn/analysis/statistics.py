@@ -117,7 +117,7 @@ class TermStatistics:
         self.nonpositive[head] += rows.nonpositive
 
     def heads(self, epsilon: float) -> list[HeadTerms]:
-        """What was found, head by head; ``epsilon`` is the error that the orders are asked for."""
+        """The measurements, head by head; ``epsilon`` is the error to find orders for."""
         if not self.sketch.count:
             raise InputError("scores: expected at least one window, got none")
         logs, shares, dominant = self.magnitudes.log_means(), self.magnitudes.shares(), self.magnitudes.dominant()

@@ -44,7 +44,7 @@ ADVISED_METHOD = "extreme_keys_squared"
 
 @dataclass
 class Reading:
-    """What one pass over the text found."""
+    """What one pass over the text measured."""
 
     layers: list[TermStatistics]
     coverage: dict[str, Coverage] = field(default_factory=dict)
@@ -154,7 +154,7 @@ def truncation_record(
 
 
 def most_steps(model: PreTrainedModel, tokens: int, context: int, methods: Sequence[str]) -> int:
-    """How many items the progress is told at most; sweeps that recover early tell fewer."""
+    """The most items the progress can have; sweeps that recover early have fewer."""
     layers: int = model.config.num_hidden_layers
     orders = sum(len([n for n in _orders(name)[0] if not n % METHODS[name].step]) for name in methods)
     return layers * -(-tokens // context) + 1 + orders + (len(BY_LAYER) * layers if methods else 0)

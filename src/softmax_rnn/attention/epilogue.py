@@ -32,7 +32,7 @@ class Output:
         return replace(self, factor=factor if self.factor is None else self.factor * factor)
 
     def times_each(self, factors: Float[Tensor, "B H T E"]) -> Output:
-        """Each channel multiplied by a number of its own."""
+        """Each channel multiplied by its own number."""
         return replace(self, y=self.y * factors)
 
     def times_exp(self, log_factor: Float[Tensor, "B H T"]) -> Output:

@@ -111,7 +111,7 @@ class SymmetricFeatures:
     """Features of the two sides of a polynomial score: Σ_n c_n (q·k)^n = query(q) · key(k).
 
     The multinomials and the coefficients are applied on the query's side, so a state is made of bare monomials
-    and serves any polynomial of the same orders.
+    and fits any polynomial of the same orders.
     """
 
     def __init__(self, score: Polynomial, dim: int) -> None:

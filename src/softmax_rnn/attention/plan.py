@@ -22,7 +22,7 @@ class Plan:
 
 
 def choose(spec: AttentionSpec, situation: Situation = TYPICAL, form: str | None = None) -> Plan:
-    """The fastest form that can serve, or the forced one.
+    """The fastest form that can compute the spec, or the forced one.
 
     >>> from softmax_rnn.attention.variants import VARIANTS
     >>> choose(VARIANTS["softmax"]).form
@@ -47,6 +47,6 @@ def _forced(spec: AttentionSpec, situation: Situation, form: str) -> Plan:
     refusal = FORMS[form].refuse(spec, situation)
     if refusal is not None:
         all_forms = {name: row.refuse(spec, situation) for name, row in FORMS.items()}
-        said = "; ".join(f"{name}: {reason or 'can serve'}" for name, reason in all_forms.items())
+        said = "; ".join(f"{name}: {reason or 'can compute it'}" for name, reason in all_forms.items())
         raise InputError(f"form: {form!r} cannot compute this spec ({refusal}). All forms: {said}")
     return Plan(form, "asked for", {})

@@ -48,7 +48,7 @@ def horner_rows(rows: Float[Tensor, "*rows O"], x: Float[Tensor, "*rows T"]) -> 
 
 
 def clenshaw(rows: Float[Tensor, "*rows O"], t: Float[Tensor, "*rows T"]) -> Float[Tensor, "*rows T"]:
-    """Σ_n rows[…, n] T_n(t): each row of t has coefficients of its own."""
+    """Σ_n rows[…, n] T_n(t): each row of t has its own coefficients."""
     later, latest = torch.zeros_like(t), torch.zeros_like(t)
     for n in range(rows.shape[-1] - 1, 0, -1):
         later, latest = latest.neg_().addcmul_(t, later, value=2).add_(rows[..., n : n + 1]), later
@@ -206,7 +206,7 @@ class Taylor(Series):
 
 @dataclass(frozen=True, eq=False)
 class RowPowers(Series):
-    """Σ_n rows[…, n] x^n: each row of x has coefficients of its own."""
+    """Σ_n rows[…, n] x^n: each row of x has its own coefficients."""
 
     rows: Float[Tensor, "*rows O"]
 

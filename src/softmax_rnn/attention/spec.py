@@ -6,7 +6,7 @@ Every attention of the paper, and its neighbours, is three steps::
     contraction  over time   y_i = Σ_{j≤i} f(φ(q_i)·φ(k_j)) · decay(i, j) · u_j
     epilogue     per query   numerator, row sum → normaliser → skip → output gate → output norm → output gate
 
-The parts (`parts`) say *what* is computed. How (the forms) and in which order (the plan) live elsewhere, so this file
+The parts (`parts`) say *what* is computed. How (the forms) and in which order (the plan) are separate, so this file
 needs no torch. ``None`` in a field means that the part is absent.
 """
 
@@ -119,7 +119,7 @@ class AttentionSpec:
 
     @property
     def differs_by_head(self) -> bool:
-        """Whether query heads that share a key head need states of their own."""
+        """Whether query heads that share a key head need separate states."""
         return any(part.differs_by_head for part in self.parts)
 
     @property

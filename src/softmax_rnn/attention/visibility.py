@@ -152,7 +152,7 @@ class Visibility:
 
 
 def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:
-    """Masks and ids as a `Visibility`; what restricts nothing is left out, so that fast forms can serve."""
+    """Masks and ids as a `Visibility`; what restricts nothing is dropped, so that fast forms can be used."""
     if key_mask is not None and bool(key_mask.all()):
         key_mask = None
     first_key = None

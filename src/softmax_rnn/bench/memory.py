@@ -1,4 +1,4 @@
-"""Peak memory of one training step of a variant, in a process of its own.
+"""Peak memory of one training step of a variant, in a separate process.
 
 python -m softmax_rnn.bench.memory '{"variant": "gated_softmax", "time": 4096, "key_dim": 64, "heads": 16}'
 """

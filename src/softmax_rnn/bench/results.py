@@ -43,7 +43,7 @@ class Choice:
 
 @dataclass
 class Results:
-    """Everything a run of a bench found."""
+    """Everything a benchmark measured."""
 
     machine: dict[str, Any] = field(default_factory=describe)
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Task:
 
 
 def run(tasks: list[Task], progress: Callable[[str], None] = lambda title: None) -> Results:
-    """All tasks, one after the other; ``progress`` is told each title before its turn."""
+    """All tasks, one after the other; ``progress`` is called with each title before its turn."""
     results = Results()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonPositiveWarning)

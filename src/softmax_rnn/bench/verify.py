@@ -128,7 +128,7 @@ def check_orders(orders: Iterable[int] = (1, 2, 4, 6, 8, 10, 15, 20, 30, 40)) ->
 
 
 def verify(names: Iterable[str], progress: Callable[[str], None] = lambda name: None) -> list[Check]:
-    """All checks of these variants; ``progress`` is told each name before its turn."""
+    """All checks of these variants; ``progress`` is called with each name before its turn."""
     checks: list[Check] = []
     for name in names:
         progress(name)

@@ -25,7 +25,7 @@ def packed_row(tokens: np.ndarray, starts: np.ndarray, context: int, eos: int) -
     """A row from up to ``context`` + 1 tokens, the last of which is only a target.
 
     ``starts``: the places, from 1 on, where another document begins. Where tokens are missing, eos fills the row as a
-    segment of its own.
+    separate segment.
     """
     here = min(len(tokens), context)
     inputs = np.full(context + 1, eos, np.int64)

@@ -122,7 +122,7 @@ def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
             records: Any = load_dataset(
                 config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
             )
-    except Exception as error:  # connections, names, configurations, splits: each has errors of its own
+    except Exception as error:  # connections, names, configurations, splits: each has its own errors
         raise InputError(f"source: {config.source} cannot be loaded from the hub: {_reason(error)}") from error
     if records.column_names:
         _check_column(config.text_column, records.column_names)

@@ -132,7 +132,7 @@ class SpecCache(Cache):
         super().crop(tokens_to_remove)
 
     def check(self, specs: Sequence[AttentionSpec | None]) -> None:
-        """Refuse to serve a model with other specs."""
+        """Refuse a model with other specs."""
         cache_file.check_specs("past_key_values", self.specs, tuple(specs))
 
     def save(self, path: str | Path) -> Path:

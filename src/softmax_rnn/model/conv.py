@@ -52,7 +52,7 @@ class ShortConv(nn.Module):
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B W-1 C"]]:
         """The output and the tail after it; padding counts as 0 for the positions after it."""
         time, reach = x.shape[1], self.width - 1
-        # Padding still sees itself: a query of zeros would make a row sum of 0 where nobody looks.
+        # Padding still sees itself: a query of zeros would make a row sum of 0 in a row that is never read.
         y = x * self.weight[:, -1]
         if key_mask is not None:
             x = x.masked_fill(~key_mask[..., None], 0)

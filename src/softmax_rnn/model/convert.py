@@ -47,7 +47,7 @@ def convert(
 ) -> SoftmaxRNNForCausalLM | ForeignModel:
     """The model with this attention in all layers, or with ``layers``: a list of them, ranges, or those of a file.
 
-    The weights are taken over, not copied: go on with the model that comes back, not with the one that was given.
+    The weights are moved, not copied: use the model that is returned, not the one that was given.
 
     >>> from transformers import LlamaConfig
     >>> config = LlamaConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=2,

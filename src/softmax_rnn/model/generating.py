@@ -225,7 +225,7 @@ def generate_command(
     from softmax_rnn.model.foreign import ForeignModel
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
 
-    # What is misspelt or cannot be written is told before a model is loaded.
+    # Misspelt names and places that cannot be written are reported before a model is loaded.
     if variant is not None:
         as_spec(variant)
     if state_in is not None and not Path(state_in).is_file():

@@ -58,7 +58,7 @@ class MambaMixer(nn.Module):
         return output
 
     def _by_document(self, hidden: Tensor, key_mask: Tensor | None, segment_ids: Tensor) -> Tensor:
-        """The mixer knows no documents: give each a row of its own, padded on the right."""
+        """The mixer does not know documents: give each its own row, padded on the right."""
         starts = segment_starts(segment_ids)
         place = torch.arange(hidden.shape[1], device=hidden.device) - starts
         document = (place == 0).flatten().cumsum(0).view_as(place) - 1

@@ -35,7 +35,7 @@ def positions_of(
     lengths: Int[Tensor, " B"] | None = None,
     device: torch.device | None = None,
 ) -> Int[Tensor, "B T"]:
-    """Real positions counted from 0, anew in every document, onwards from the ``lengths`` of the past.
+    """Real positions counted from 0, restarting in every document, continuing from the ``lengths`` of the past.
 
     >>> positions_of(1, 5, segment_ids=torch.tensor([[7, 7, 7, 2, 2]]))
     tensor([[0, 1, 2, 0, 1]])

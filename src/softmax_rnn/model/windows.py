@@ -26,7 +26,7 @@ def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
 
 
 def with_windows(specs: tuple[AttentionSpec, ...], config: PreTrainedConfig) -> tuple[AttentionSpec, ...]:
-    """The specs inside the windows of the model; one that has a structure of its own keeps it."""
+    """The specs inside the windows of the model; one that has its own structure keeps it."""
     pairs = zip(specs, layer_windows(config), strict=True)
     return tuple(
         spec if width is None or spec.structure is not None else replace(spec, structure=Window(width))

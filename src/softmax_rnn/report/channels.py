@@ -1,4 +1,4 @@
-"""What the charts have in common: the look of a series, an axis with its ticks, and what is told under the pointer.
+"""What the charts have in common: the look of a series, an axis with its ticks, and what the tooltip shows.
 
 A series has a colour, a dash and a shape, so that no reader needs the colour, and of two lines that lie on each other
 both are seen: nine colours, then the same colours with other dashes and shapes.

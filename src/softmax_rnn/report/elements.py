@@ -24,7 +24,7 @@ _ID = re.compile(r"[a-z][a-z0-9_-]{0,79}")
 
 
 class Look(NamedTuple):
-    """How a state is shown: a verdict is told by a symbol and a word; the colour only repeats them."""
+    """How a state is shown: a verdict is shown by a symbol and a word; the colour only repeats them."""
 
     symbol: str
     colour: str

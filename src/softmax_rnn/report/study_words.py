@@ -136,7 +136,7 @@ def _in_unit(value: Row, unit: str | None) -> Cell | None:
 
 
 def runs_section(results: Results) -> Section:
-    """A line per run; failed and incomplete ones are told first."""
+    """A line per run; failed and incomplete ones come first."""
     entries = results["runs"]
     blocks: list[Block] = []
     failed = [entry for entry in entries if entry["state"] == "failed"]

@@ -107,7 +107,7 @@ class Factorial(_Part):
 
     grid: str
     factors: dict[str, Annotated[list[str], Field(min_length=2)]]
-    """Levels by factor; effects are told against the first level."""
+    """Levels by factor; effects are relative to the first level."""
     cells: list[str]
     """The variant of each combination, the last factor changing fastest. Cells that are one function may share one."""
 

@@ -21,7 +21,7 @@ _SHOWN = 24
 
 
 class StudyTable:
-    """Told of events; looks into the folders of the runs that are on their way."""
+    """Called with events; looks into the folders of the running runs."""
 
     def __init__(
         self, title: str, runs: Sequence[PlannedRun], left: Sequence[PlannedRun], jobs: Callable[[], int] = lambda: 1
@@ -70,7 +70,7 @@ class StudyTable:
         return said
 
     def _left(self) -> str:
-        """The time left, as the runs so far have taken; those that go on have done a part of it."""
+        """The time left, as the runs so far have taken; running ones have done part of it."""
         if not self._seconds:
             return ""
         mean = sum(self._seconds) / len(self._seconds)

@@ -1,6 +1,6 @@
 """Runs side by side on one machine: workers with their share of the threads, each training one run after the other.
 
-A run that fails is reported and the others go on; a worker that dies takes only its run with it.
+A run that fails is reported and the others continue; a worker that dies takes only its run with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Runner(Protocol):
     """Carries out runs and tells of each; returns when all are done or have failed."""
 
     jobs: int
-    """How many runs go on at the same time."""
+    """How many runs train at the same time."""
 
     def __call__(self, runs: Sequence[PlannedRun], watch: Watch) -> None:
         """Carry out the runs."""
@@ -143,7 +143,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def order_of(run: PlannedRun) -> dict[str, Any]:
-    """What a worker is told."""
+    """What is sent to a worker."""
     return {"config": run.config.values(), "output": str(run.folder)}
 
 

@@ -1,7 +1,7 @@
 """What the runs of a study come to: for each variant in each setting, numbers over seeds with their 95 % intervals.
 
 A setting is what a run has beside variant, seed and learning rate: the data set, the size, the number of pairs. Where
-the learning rate varies, a variant enters with the one that is best on average, and the others are told beside it.
+the learning rate varies, a variant enters with the one that is best on average, and the others are shown beside it.
 
 final      losses, the paired gap to softmax, accuracy, learning rates, speed, memory
 curves     ln of the cross entropy, accuracy and the gap to softmax against the step; runs that did not finish are

@@ -26,7 +26,7 @@ def work(order: dict[str, Any]) -> dict[str, Any]:
     forget_peak()
     try:
         outcome = run_training(resolve(order["config"]), Path(order["output"]), quiet=True)
-    except Exception as error:  # the study goes on with its other runs
+    except Exception as error:  # the study continues with its other runs
         return {"state": "failed", "error": f"{type(error).__name__}: {' '.join(str(error).split())}"}
     if outcome.stopped_by is not None:
         return {"state": "stopped", "step": outcome.step}

@@ -71,7 +71,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep:
 
 
 def latest_checkpoint(folder: Path, report: Callable[[str], None] = lambda message: None) -> Checkpoint | None:
-    """The newest checkpoint that is whole; ``report`` is told of each that is not."""
+    """The newest checkpoint that is whole; ``report`` is called for each that is not."""
     for path in _candidates(folder):
         problem = damage(path)
         if problem is None:

@@ -162,7 +162,7 @@ class RunFolder:
         write_json(path, {"starts": [*before["starts"], environment() | facts]})
 
     def result(self) -> dict[str, Any] | None:
-        """What the finished run found; None while it is not finished."""
+        """What the finished run measured; None while it is not finished."""
         path = self.path / "result.json"
         if not path.exists():
             return None

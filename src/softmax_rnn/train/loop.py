@@ -134,7 +134,7 @@ class TrainingLoop:
         return loss_sum(logits, part["targets"]) * (self.share.processes / max(targets, 1))
 
     def _leave_out(self, parts: list[Batch], loss: float, norm: float) -> None:
-        """A step whose loss or gradient is not finite: end the run, or go on without it, as the settings say."""
+        """A step whose loss or gradient is not finite: end the run, or skip it, as the settings say."""
         job, step = self.job, self.counters.step
         with self._autocast():
             module = first_bad_module(job.network, parts)

@@ -66,7 +66,7 @@ def process_group(settings: TrainSettings) -> Iterator[None]:
 
 
 def _share_cores() -> None:
-    """Divide the cores among the processes of this machine, where nobody has said how many threads each may have."""
+    """Divide the cores among the processes of this machine, unless the number of threads is set already."""
     if "OMP_NUM_THREADS" not in os.environ:
         threads = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         torch.set_num_threads(min(threads, torch.get_num_threads()))

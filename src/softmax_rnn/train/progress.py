@@ -11,7 +11,7 @@ from softmax_rnn.console import ERR
 
 
 class TrainProgress:
-    """Told the step and each measurement. ``quiet``: says nothing (other processes than the first)."""
+    """Shows the step and each measurement. ``quiet``: prints nothing (all processes but the first)."""
 
     def __init__(self, title: str, steps: int, *, quiet: bool = False) -> None:
         self._title, self._steps, self._quiet = title, steps, quiet
@@ -64,7 +64,7 @@ class TrainProgress:
         return f", {duration((now - start) / (step - began) * (self._steps - step))} left"
 
     def say(self, message: str, *, always: bool = False) -> None:
-        """A line of its own; ``always``: also where all else is quiet."""
+        """A separate line; ``always``: even where everything else is quiet."""
         if always or not self._quiet:
             ERR.print(message, markup=False, highlight=False, soft_wrap=True)
 

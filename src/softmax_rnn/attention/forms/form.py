@@ -1,4 +1,4 @@
-"""What a form is: why it cannot serve, what it costs, how it runs.
+"""What a form is: why it cannot compute a spec, what it costs, how it runs.
 
 Planning needs no torch, so a form imports its kernel when it runs. The cost model counts multiplications and passes
 over weights; its few rates are those of a CPU core pair, and `softmax-rnn bench attention` compares the choice with
@@ -40,7 +40,7 @@ class Form(ABC):
 
     @abstractmethod
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """Why it cannot serve, or None."""
+        """Why it cannot compute the spec, or None."""
 
     @abstractmethod
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

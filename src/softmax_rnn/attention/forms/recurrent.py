@@ -24,7 +24,7 @@ class Recurrent(Form):
     reason: ClassVar[str] = "a step at a time: only the state is read"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """It serves everything."""
+        """It can compute everything."""
         return None
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

@@ -136,7 +136,7 @@ class Part:
 
     @property
     def differs_by_head(self) -> bool:
-        """Whether query heads that share a key head need states of their own."""
+        """Whether query heads that share a key head need separate states."""
         return False
 
     def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:

@@ -30,7 +30,7 @@ class Forgetting(Part):
 
     slot: ClassVar[str] = "forget_gate"
     by_channel: ClassVar[bool] = False
-    """Whether each channel of a key has a decay of its own."""
+    """Whether each channel of a key has its own decay."""
 
     @property
     def differs_by_head(self) -> bool:

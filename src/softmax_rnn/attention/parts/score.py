@@ -79,7 +79,7 @@ class Score(Part):
         return True
 
     def series(self, rows: Tensor | None = None) -> Series:
-        """f as a function of tensors; ``rows`` gives each query coefficients of its own."""
+        """f as a function of tensors; ``rows`` gives each query its own coefficients."""
         raise NotImplementedError(f"the score {self.kind} has no series")
 
     def fit(self, job: Contraction, before: KeySummary, has_fixed_state: bool) -> Fitted:
@@ -222,7 +222,7 @@ class Polynomial(Score):
 
     @property
     def orders(self) -> tuple[int, ...]:
-        """The orders whose coefficient is not 0; each has a state of its own."""
+        """The orders whose coefficient is not 0; each has its own state."""
         return tuple(n for n, c in enumerate(self.coefficients) if c != 0)
 
     @property

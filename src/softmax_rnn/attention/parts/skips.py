@@ -53,7 +53,7 @@ class OwnValue(Skip):
 
 @dataclass(frozen=True)
 class ConvolvedValue(Skip):
-    """+ Σ_{b<width} c_b ⊙ v_{i−b}, through SiLU or as it is: a causal convolution with taps of its own per channel.
+    """+ Σ_{b<width} c_b ⊙ v_{i−b}, through SiLU or as it is: a causal convolution with separate taps per channel.
 
     Values of other segments and of padding count as 0. RecGRELA's local shortcut has SiLU, NaLaFormer's has not.
     """

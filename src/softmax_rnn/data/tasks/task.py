@@ -1,6 +1,6 @@
 """What every task has: settings that are checked, and rows that follow from a seed.
 
-A task draws blocks of 1024 rows, each from a random stream of its own. So row i depends on the settings, the side, the
+A task draws blocks of 1024 rows, each from its own random stream. So row i depends on the settings, the side, the
 seed and i, not on how many rows are asked for.
 
 >>> from softmax_rnn.data.tasks.induction import Induction
