@@ -50,6 +50,10 @@ def same_text(printed, shown):
     )
 
 
+def test_the_readme_is_read_to_its_end():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1200
+
+
 def test_same_text_compares_words_and_numbers():
     assert same_text("softmax 0.98", "softmax 1.00")
     assert not same_text("softmax 0.5", "softmax 1.00")

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from softmax_rnn.files import write_folder, write_json, write_whole
 
@@ -74,6 +76,13 @@ def test_an_error_without_a_file_is_named_after_what_is_written(tmp_path):
     """As a disk that is full says it: the system call knows only a number."""
     with pytest.raises(OSError, match=r"No space left on device: '.*x.txt'$"):
         write_whole(tmp_path / "x.txt", lambda path: FULL.write_text("x"))
+
+
+def test_libraries_that_report_a_full_disk_as_text(tmp_path, small_files):
+    tensors = {"x": np.zeros(10_000)}
+    with pytest.raises(OSError, match=r"File too large: '.*state'$"):
+        write_whole(tmp_path / "state", lambda path: save_file(tensors, path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_command_on_a_full_disk_is_one_line(tmp_path, small_files):

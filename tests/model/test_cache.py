@@ -64,6 +64,11 @@ def test_files_that_do_not_fit(tmp_path):
     (tmp_path / "text").write_text("no tensors at all, only text")
     with pytest.raises(InputError, match="not a safetensors file"):
         SpecCache.load(tmp_path / "text")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "flipped").write_bytes(content)
+    with pytest.raises(InputError, match=r"flipped is damaged \(its content does not match its hash\)"):
+        SpecCache.load(tmp_path / "flipped")
     save_file({"x": torch.ones(1)}, tmp_path / "other")
     with pytest.raises(InputError, match="does not hold a state"):
         SpecCache.load(tmp_path / "other")

@@ -31,6 +31,14 @@ def test_a_run_that_is_not_finished_is_compared_as_far_as_it_went(trained):
     assert found["specs"] is None
 
 
+@pytest.mark.parametrize("use", [lambda path: compare(path, path), lambda path: results_of([Path(path)])])
+def test_a_result_under_another_label_is_refused(runs, use):
+    path = runs / "softmax" / "result.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"variant": "taylor_2"}))
+    with pytest.raises(InputError, match="belongs to another run: it says variant 'taylor_2', and config"):
+        use(str(runs / "softmax"))
+
+
 def test_a_run_without_measurements(runs):
     (runs / "half" / "metrics.jsonl").unlink()
     found = compare(str(runs / "half"), str(runs / "half"))
@@ -90,7 +98,7 @@ def test_two_studies(trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("7", "line 1: expected measurements by name, got '7'"),
+        ("7", "line 1: expected measurements by name, got 7"),
         ('{"loss": 1.0}', "line 1: step is missing"),
         ('{"step": 1, "loss": "low"}', "line 1: loss: expected a number, got 'low'"),
         ('{"step": 1, "test_loss": 2.0}', "line 1: test_accuracy is missing"),

@@ -48,6 +48,14 @@ def other_manifest(path):
     (path / "manifest.json").write_text(json.dumps({"files": [1, 2]}))
 
 
+def huge_manifest(path):
+    (path / "manifest.json").write_text('{"files": {"a.bin": {"bytes": 1e999, "sha256": ""}}}')
+
+
+def deep_manifest(path):
+    (path / "manifest.json").write_text("[" * 100_000)
+
+
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
@@ -57,6 +65,8 @@ def other_manifest(path):
         (cut_manifest, "manifest.json cannot be read"),
         (no_manifest, "manifest.json cannot be read"),
         (other_manifest, "manifest.json cannot be read"),
+        (huge_manifest, "manifest.json cannot be read"),
+        (deep_manifest, "manifest.json cannot be read"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

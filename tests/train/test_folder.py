@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -64,3 +65,44 @@ def test_the_result_is_there_when_the_run_is_finished(folder):
     assert folder.result() is None
     folder.write_result({"step": 3})
     assert folder.result() == {"step": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"step": 1}\n{"st\n{"step": 3}\n', "line 2 is damaged; restore the file"),
+        ('{"step": 1}\n' + "[" * 100_000 + '\n{"step": 3}\n', "line 2 is damaged; restore the file"),
+        ("7\n", "line 1: expected measurements by name, got 7"),
+        ('{"loss": 1.0}\n', "line 1: step is missing"),
+        ('{"step": true}\n', "line 1: step: expected a number, got True"),
+    ],
+)
+def test_damaged_metrics_are_refused_before_anything_is_dropped(folder, text, said):
+    path = folder.path / "metrics.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        folder.forget_after(0)
+    assert str(caught.value) == f"runs: {path}: {said}"
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize("text", ["[]", '{"stars": []}', '{"starts": 1}'])
+def test_damaged_records_of_starts_are_refused(folder, text):
+    (folder.path / "environment.json").write_text(text)
+    with pytest.raises(InputError, match=r"environment\.json is damaged"):
+        folder.add_environment({})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("7", "is damaged: expected an object with a step"),
+        ('{"step": "3"}', "is damaged: expected an object with a step"),
+        ('{"step": 3, "test_loss": "low"}', "test_loss: expected a finite number, got 'low'"),
+        ('{"step": 3, "test_loss": NaN}', "test_loss: expected a finite number, got nan"),
+    ],
+)
+def test_a_damaged_result_is_refused(folder, text, said):
+    (folder.path / "result.json").write_text(text)
+    with pytest.raises(InputError, match=re.escape(said)):
+        folder.result()
