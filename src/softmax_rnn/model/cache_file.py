@@ -78,7 +78,9 @@ def _digest(about: dict[str, Any], tensors: dict[str, Tensor]) -> str:
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, x in sorted(tensors.items()):
         digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        digest.update(x.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        # A tensor of one element may have any stride, contiguous or not; this copy has stride 1.
+        plain = x.cpu().flatten().clone(memory_format=torch.contiguous_format)
+        digest.update(plain.view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
