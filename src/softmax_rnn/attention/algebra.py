@@ -1,7 +1,7 @@
 """What a spec says about itself: signs, parts that cancel, names that are the same function.
 
 The rule behind most of it: a positive factor that is the same for a whole row (a gate, a length, the softmax
-denominator itself) has no effect in front of a norm that is invariant to scale. L2 is, exactly; RMS and
+denominator itself) has no effect before a norm that is invariant to scale. L2 is, exactly; RMS and
 LayerNorm are up to their eps, so they keep the factor and only the explanation mentions it.
 """
 
@@ -137,7 +137,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
     factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
     if spec.score.is_exponential and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
-        said.append("the size of a row has no effect behind the L2 norm, so exp needs no clamp")
+        said.append("the size of a row has no effect after the L2 norm, so exp needs no clamp")
     return said
 
 

@@ -63,7 +63,7 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     learned_positions: bool = False
     """A learned vector for every position up to ``max_position_embeddings``, added to the embeddings."""
     conv_width: int | None = None
-    """Causal depthwise convolution over q, k and v with this many taps, in front of RoPE."""
+    """Causal depthwise convolution over q, k and v with this many taps, before RoPE."""
     conv_activation: str | None = None
     conv_bias: bool = False
     value_dim: int | None = None

@@ -1,4 +1,4 @@
-"""Skips: what reaches the output past the attention, in front of gate and norm."""
+"""Skips: what reaches the output past the attention, before gate and norm."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ With length T and vocabulary V, the special token ! being V − 1, a row is
     x_0 … x_{p−1} ! x_{p+1} … x_{T−2} !          target at the last position: x_{p+1}
 
     x         independent and uniform over 0 … V − 2.
-    p         uniform over 0 … T − 3, so the follower stands in front of the last token.
+    p         uniform over 0 … T − 3, so the follower comes before the last token.
 
 These are the induction heads of H3 (Fu et al. 2023) with the Mamba paper's V = 16 and T = 256. H3's published code
 leaves out the last place for p, has one more token that never occurs, and trains on every next token as well; here
