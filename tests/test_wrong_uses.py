@@ -131,6 +131,7 @@ USES = [
     use(f"{TRAIN} --set steps={'9' * 5000}", "expected whole numbers of at most 64 bits, got '999999999"),
     use(f"{TRAIN} --steps {'9' * 5000}", "--steps: expected a whole number of at most 64 bits, got '999"),
     use(f"{TRAIN} --set model={'[' * 5000}", "--set: the value of model is nested too deeply"),
+    use("""explain '{"score": {"kind": "exp"}, "score": null}'""", "variant: JSON text: the key 'score' appears twice"),
     use("explain twice.json", "variant: twice.json: the key 'score' appears twice"),
     use("explain deep.json", "variant: deep.json is nested too deeply"),
     use("explain digits.json", "variant: digits.json: expected whole numbers of at most 64 bits, got '99999"),

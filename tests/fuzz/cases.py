@@ -48,13 +48,20 @@ def _given_parts(name: str) -> dict[str, Any]:
     if name in VARIANTS:
         return VARIANTS[name].to_dict()
     try:
-        values = json.loads(Path(name).read_text(encoding="utf-8") if name.endswith(".json") else name)
+        text = Path(name).read_text(encoding="utf-8") if name.endswith(".json") else name
+        values = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, OSError):
         return {}
     base = VARIANTS[values.pop("like")].to_dict() if "like" in values else VARIANTS["softmax"].to_dict()
     kinds = {slot: (part, base[slot]) for slot, part in values.items()}
     return {slot: default | part if default and default["kind"] == part["kind"] else part
             for slot, (part, default) in kinds.items() if part and len(part) == len(default or ())}  # fmt: skip
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ; any other must have been refused."""
+    assert len(dict(pairs)) == len(pairs), "a key appears twice"
+    return dict(pairs)
 
 
 def variants(random: Random, folder: Path) -> Case:

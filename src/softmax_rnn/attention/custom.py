@@ -26,6 +26,7 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.variant_table import ADDED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in, unknown_name
+from softmax_rnn.parsing import parse_json
 from softmax_rnn.validation import read_json
 
 _PARTS = tuple(field.name for field in fields(AttentionSpec))
@@ -131,15 +132,17 @@ def option_value(text: str) -> Any:
     if text == "none":
         return None
     try:
-        return json.loads(text)
+        json.loads(text)
     except (ValueError, RecursionError):
         return text
+    return parse_json(text, "value")
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
-        return json.loads(text)
+        json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"expected JSON, a file, parts such as like=softmax,normaliser=none, or a name: {error}"
         ) from None
+    return parse_json(text, "JSON text")
