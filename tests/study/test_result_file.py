@@ -1,4 +1,4 @@
-"""Saved results are small, lose no loss, and are judged by the rules as they stand."""
+"""Saved results are small, lose no loss, and are judged by the current rules."""
 
 import json
 
@@ -54,3 +54,41 @@ def test_what_no_study_has_written_is_refused(tmp_path):
     path = write_json(tmp_path / "other.json", {"study": 1})
     with pytest.raises(InputError, match="was not written by a study: it lacks machine, runs, variants"):
         read_results(path)
+
+
+def set_(value, *place):
+    def harm(results):
+        for part in place[:-1]:
+            results = results[part]
+        results[place[-1]] = value
+
+    return harm
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (set_([], "study"), "study: expected an object, got []"),
+        (set_(7, "study", "title"), "study: title: expected text, got 7"),
+        (set_({"date": []}, "machine"), "machine: expected an object of texts and numbers, got {'date': []}"),
+        (
+            set_("done", "runs", 1, "state"),
+            "runs.1: state: expected one of finished, failed, incomplete, planned",
+        ),
+        (set_(None, "runs", 1, "result"), "runs.1: result: expected an object for a finished run and null for others"),
+        (set_("low", "runs", 0, "result", "test_loss"), "runs.0: result: test_loss: expected a finite number or null"),
+        (set_("elu", "runs", 0, "result", "variant"), "runs.0: result: variant: expected 'softmax' as in the settings"),
+        (set_([[1]], "runs", 0, "test_curve"), "runs.0: test_curve: expected a list of pairs of a step and a number"),
+        (set_(None, "runs", 0, "settings", "context"), "runs.0: settings: context: expected a whole number, got None"),
+        (set_({}, "runs", 0, "varied"), "runs.0: variant is missing"),
+        (set_({"softmax": 1}, "variants"), "variants.softmax: facts: expected an object, got 1"),
+        (set_([1], "claims"), "claims.0: claim: expected an object, got 1"),
+    ],
+)
+def test_damaged_results_are_one_line(harm, said, tmp_path):
+    damaged = quick(0.04)
+    harm(damaged)
+    path = write_json(tmp_path / "quick.json", damaged)
+    with pytest.raises(InputError) as caught:
+        read_results(path)
+    assert str(caught.value).startswith(f"runs: {path}: {said}")

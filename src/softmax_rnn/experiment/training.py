@@ -102,7 +102,10 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
     """Refuse to continue a run on data that has changed."""
     if not folder.data.exists():
         return
-    changed = differences(read_json(folder.data, "run"), facts)
+    before = read_json(folder.data, "run")
+    if not isinstance(before, dict):
+        raise InputError(f"run: {folder.data} is damaged: expected an object")
+    changed = differences(before, facts)
     if changed:
         raise InputError(
             f"data: it has changed since the run in {folder.path} began ({_first(changed)}); choose another folder"

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, found_in
 from softmax_rnn.files import finite, write_whole
 from softmax_rnn.study.collect import asked_of, decided
 from softmax_rnn.study.definition import STUDIES, Claim, load_study
+from softmax_rnn.study.result_check import check_claims, check_results
 from softmax_rnn.study.summary import summary, thinned
 from softmax_rnn.validation import checked, read_json
 
@@ -53,11 +54,18 @@ def read_results(path: Path) -> dict[str, Any]:
     ):
         raise InputError(f"runs: {path} was not written by a study: its runs lack one of {', '.join(sorted(_ENTRY))}")
     common = value.pop("common_settings", {})
-    for entry in value["runs"]:
-        entry["settings"] = common | entry["settings"]
-        if entry["result"] is not None and "by_position" in entry:
-            entry["result"].setdefault("test_loss_by_position", entry["by_position"])
-    return judged(value)
+    with found_in(f"runs: {path}"):
+        for entry in value["runs"]:
+            if not isinstance(common, dict) or not isinstance(entry["settings"], dict):
+                raise InputError("settings: expected an object")
+            entry["settings"] = common | entry["settings"]
+        check_results(value)
+        for entry in value["runs"]:
+            if entry["result"] is not None and "by_position" in entry:
+                entry["result"].setdefault("test_loss_by_position", entry["by_position"])
+        results = judged(value)
+        check_claims(results.get("claims", []))
+    return results
 
 
 def judged(results: dict[str, Any]) -> dict[str, Any]:

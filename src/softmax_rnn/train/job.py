@@ -25,6 +25,7 @@ from softmax_rnn.train.progress import TrainProgress
 from softmax_rnn.train.settings import TrainSettings
 from softmax_rnn.train.signals import StopSignal
 from softmax_rnn.train.training_state import network_weights
+from softmax_rnn.validation import is_number
 
 SaveFinal = Callable[[dict[str, Tensor], Path], None]
 """Writes the final model, given its weights, into an empty folder."""
@@ -122,9 +123,9 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     (2.5, 3.0, 10.0)
     """
     trained = [line for line in metrics if "loss" in line]
-    losses = [line["loss"] for line in trained if line["loss"] is not None]
+    losses = [line["loss"] for line in trained if is_number(line["loss"])]
     tested = [line for line in metrics if "test_loss" in line]
-    speeds = sorted(line["tokens_per_second"] for line in trained)
+    speeds = sorted(filter(is_number, (line.get("tokens_per_second") for line in trained)))
     last = {name: value for name, value in tested[-1].items() if name.startswith("test_")} if tested else {}
     return {
         "step": metrics[-1]["step"] if metrics else 0,
@@ -133,5 +134,5 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "tokens": trained[-1].get("tokens") if trained else 0,
         "skipped_steps": trained[-1].get("skipped_steps") if trained else 0,
         "tokens_per_second": speeds[len(speeds) // 2] if speeds else None,
-        "memory_bytes": max((line["memory_bytes"] for line in trained), default=None),
+        "memory_bytes": max(filter(is_number, (line.get("memory_bytes") for line in trained)), default=None),
     }
