@@ -52,4 +52,4 @@ class Levels(Structure):
 
     def text(self) -> str:
         """What a level is."""
-        return "all keys, λ = λ_i of the level bit_length(i XOR j)"
+        return "all keys, λ = λ_i of the level, the bit length of i XOR j"
