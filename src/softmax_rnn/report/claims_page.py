@@ -29,8 +29,8 @@ def claims_page(board: Board) -> Page:
     sections = [_study(study) for study in board["studies"]]
     published = list({str(one): one for study in board["studies"] for one in study["published"]}.values())
     if published:
-        text = "Numbers of others, from other models, data and budgets: differences between variants can be compared"
-        text += " with ours, the numbers themselves cannot."
+        text = "Numbers published by others, with other models, data and budgets: differences between variants can be"
+        text += " compared with ours, the numbers themselves cannot."
         table = rows_table("published-numbers", published, OTHERS, "Published by others, in other settings.")
         sections.append(Section("published", "Published by others", [Prose(text), table]))
     text = "What would decide an undecided claim is an estimate: so many seeds, if mean and spread stay as they are."

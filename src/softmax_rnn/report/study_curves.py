@@ -64,7 +64,7 @@ def positions_section(results: Results) -> Section | None:
     if len({row["position"] for row in rows}) < 2:
         return None
     text = "The test loss at the end of training against the position in the context. A curve that keeps falling"
-    text += " says that the variant makes use of what lies far back."
+    text += " means that the variant uses distant context."
     charts = curve_charts(rows, "position", "Test loss by position", POSITION, LOG_LOSS)
     return Section("positions", "Loss by position", [Prose(text), *charts])
 

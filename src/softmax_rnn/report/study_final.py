@@ -181,8 +181,8 @@ def costs_section(results: Results) -> Section | None:
         (Column("memory", unit="bytes"), lambda row: size_cell(row["memory_bytes"])),
         (Column("decoding state", unit="bytes"), lambda row: size_cell(row["state_bytes"])),
     ]
-    text = "Speed of training steps as they were measured in the runs; runs side by side share the machine. Relative"
-    text += " speeds are those of the same seed. Memory is the highest that the process of a run has taken."
+    text = "Speed of training steps as measured in the runs; runs at the same time share the machine. Relative"
+    text += " speeds are those of the same seed. Memory is the peak of the run's process."
     text += " The decoding state is what generation carries after a context in float32."
     blocks: list[Block] = [Prose(text), rows_table("costs-table", rows, columns, "Time and memory of each variant.")]
     compared = sorted((row for row in rows if row["speed_ratio"]), key=lambda row: -row["speed_ratio"]["mean"])

@@ -65,7 +65,7 @@ def verdicts_section(results: Results) -> Section | None:
         final = results.get("summary", {}).get("final", [])
         blocks += [Note(ONE_SEED, "warning")] if final and seeds_of(final) < 2 else []
         text = "Reproduced, not reproduced or undecided at this scale: each claim has a rule that was fixed before the"
-        text += " runs and is computed from paired differences over seeds. What the rule cannot tell is undecided."
+        text += " runs and is computed from paired differences over seeds. What the rule cannot decide is undecided."
         blocks += [Verdicts([_verdict(claim) for claim in claims]), Prose(text)]
     return Section("verdicts", "What became of the paper's claims", blocks) if blocks else None
 
@@ -112,7 +112,7 @@ def published_section(results: Results) -> Section | None:
     columns += [("their value", "value"), ("unit", "unit")]
     if any(row["ours"] for row in rows):
         columns += [("our variant", "variant"), ("our setting", "setting"), ("ours, at our scale", "ours")]
-    text = "Numbers that others have published, with their models, data and budgets. They are theirs, not ours:"
+    text = "Numbers that others have published, with their models, data and budgets:"
     text += " differences between variants can be compared with ours, the numbers themselves cannot."
     table = rows_table("published-numbers", rows, columns, "Published by others.")
     return Section("published", "Published by others", [Prose(text), table])

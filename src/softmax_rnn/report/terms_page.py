@@ -49,7 +49,7 @@ def study_terms_section(results: Mapping[str, Any]) -> Section | None:
         return None
     text = f"exp(s) = Σ sⁿ/n!, term by term, for the scores s of the trained {terms.get('variant', 'softmax')} model on"
     text += " test data. The order with the largest term says which of the recurrent networks that make up softmax"
-    text += " attention carries most in a layer."
+    text += " attention contributes most in a layer."
     largest = list(_largest(rows).values())
     table = rows_table(
         "terms-dominant",
@@ -96,7 +96,7 @@ def _terms_map(id: str, rows: Sequence[Record]) -> ChartBlock:
 
 
 def _terms(value: Record) -> Section:
-    caption = f"Dominant order, and the orders from which on attention cut there is within ε = {value['epsilon']:g} of"
+    caption = f"Dominant order, and the orders from which attention cut there is within ε = {value['epsilon']:g} of"
     caption += f" softmax, in units of the largest |v|; – where it is not by order {value['orders']}."
     columns = [
         ("layer", "layer"),
