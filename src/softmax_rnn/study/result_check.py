@@ -1,8 +1,8 @@
 """Results in a file, checked before they are used: a file that was damaged, or edited by hand, is refused in one line.
 
->>> check_results({"study": {"name": "mine", "title": 7}, "machine": {}, "runs": [], "variants": {}})
+>>> check_results({"study": {"name": "mine", "title": 7, "command": ""}, "machine": {}, "runs": [], "variants": {}})
 Traceback (most recent call last):
-softmax_rnn.errors.InputError: study.title: expected text, got 7
+softmax_rnn.errors.InputError: study: title: expected text, got 7
 """
 
 from __future__ import annotations
@@ -67,14 +67,15 @@ _EXPECTED: dict[Test, str] = {
     _numbers: "a list of numbers",
     _scalars: "an object of texts and numbers",
     is_integer: "a whole number",
+    is_number: "a finite number",
 }
-_STUDY: dict[str, Test] = {"name": _text, "title": _text}
-_STUDY_OPTIONAL: dict[str, Test] = {"asks": _text, "found": _text, "command": _text, "scale": _text}
+_STUDY: dict[str, Test] = {"name": _text, "title": _text, "command": _text}
+_STUDY_OPTIONAL: dict[str, Test] = {"asks": _text, "found": _text, "scale": _text}
 _STUDY_OPTIONAL |= {"minutes": _number_or_none}
 _RUN: dict[str, Test] = {"name": _text, "grid": _text, "varied": _object, "folder": _text, "error": _text_or_none}
 _RUN |= {"settings": _object, "train_curve": _curve, "test_curve": _curve, "accuracy_curve": _curve}
 _RUN_OPTIONAL: dict[str, Test] = {"by_position": _numbers, "seconds": _number_or_none, "label": _text}
-_SETTINGS: dict[str, Test] = {"variant": _text, "context": is_integer, "data": _object}
+_SETTINGS: dict[str, Test] = {"variant": _text, "steps": is_integer, "context": is_integer, "data": _object}
 _VARIANT: dict[str, Test] = {"formula": _text, "parts": _object, "same_as": _texts, "notes": _texts}
 _CLAIM: dict[str, Test] = dict.fromkeys(("claim", "state", "evidence"), _text)
 _CLAIM_OPTIONAL: dict[str, Test] = dict.fromkeys(("paper", "needed", "margin", "rule"), _text)
@@ -110,7 +111,7 @@ def check_claims(claims: Sequence[Mapping[str, Any]]) -> None:
 
 def _check_run(entry: dict[str, Any]) -> None:
     _check(entry, _RUN, _RUN_OPTIONAL)
-    _check(entry["varied"], {"variant": _text})
+    _check(entry["varied"], {"variant": _text}, {"seed": is_integer, "learning_rate": is_number})
     if entry["state"] not in STATES:
         raise InputError(f"state: expected one of {', '.join(STATES)}, got {shown(entry['state'])}")
     result = entry["result"]
