@@ -122,9 +122,21 @@ def test_monomials_backward_skips_missing_degrees():
 
 
 def test_weight_column_carries_multinomial_and_coefficient():
-    score = Polynomial(coefficients=(0.0, 3.0, 0.5))
-    assert weight_column(score, 2, True).flatten().tolist() == [3.0, 3.0, 0.5, 1.0, 0.5]
-    assert weight_column(score, 2, False).flatten().tolist() == [1.0, 1.0, 1.0, 2.0, 1.0]
+    score, where = Polynomial(coefficients=(0.0, 3.0, 0.5)), (torch.float64, torch.device("cpu"))
+    assert weight_column(score, 2, True, *where).flatten().tolist() == [
+        3.0,
+        3.0,
+        0.5,
+        1.0,
+        0.5,
+    ]
+    assert weight_column(score, 2, False, *where).flatten().tolist() == [
+        1.0,
+        1.0,
+        1.0,
+        2.0,
+        1.0,
+    ]
 
 
 # ---- feature maps

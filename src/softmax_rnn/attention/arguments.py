@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 import torch
 from torch import Tensor
 
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.parts import Part
 from softmax_rnn.attention.spec import AttentionSpec
@@ -70,7 +71,8 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Shape:
         raise InputError(f"v: expected shape ({batch}, {kv_heads}, {time}, value dim), got {_shape_text(v)}")
     if heads % kv_heads:
         raise InputError(f"k: its {kv_heads} heads must divide the {heads} heads of q")
-    return Shape(batch, heads, kv_heads, time, key_dim, value_dim)
+    # Of a traced graph batch and time may be symbols, which serve any number; the others are its own.
+    return Shape(batch, int(heads), int(kv_heads), time, int(key_dim), int(value_dim))
 
 
 def check_state_sizes(heads: int, kv_heads: int | None, dtype: torch.dtype, **sizes: int) -> None:
@@ -154,7 +156,9 @@ def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.de
     changes = (segment_ids[:, 1:] != segment_ids[:, :-1]).sum(-1)
     ordered = segment_ids.sort(-1).values
     distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
-    if bool((changes != distinct).any()):
+    if not may_look(segment_ids):
+        torch._assert_async((changes == distinct).all(), "segment_ids: each segment must stand in one piece")
+    elif bool((changes != distinct).any()):
         row = int((changes != distinct).nonzero()[0])
         raise InputError(f"segment_ids: each segment must be contiguous, row {row} returns to an earlier id")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.call import check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import State, init_state
+from softmax_rnn.attention.state import FixedState, State, init_state
 from softmax_rnn.errors import InputError
 
 __all__ = ["attend", "extend", "init_state", "step"]
@@ -41,6 +42,11 @@ def attend(
     >>> attend(VARIANTS["softmax"], q, k, v).shape
     torch.Size([1, 2, 5, 4])
     """
+    if torch.compiler.is_dynamo_compiling():
+        from softmax_rnn.attention import compiled
+
+        masks = {"key_mask": key_mask, "segment_ids": segment_ids}
+        return compiled.attend(spec, q, k, v, **masks, form=form, nonpositive=nonpositive, **tensors)
     call = check_call(spec, q, k, v, tensors, key_mask, segment_ids, nonpositive)
     return run(call, form)
 
@@ -68,6 +74,11 @@ def extend(
     >>> torch.allclose(torch.cat([first, rest], 2), attend(spec, q, k, v), atol=1e-5)
     True
     """
+    if torch.compiler.is_dynamo_compiling():
+        from softmax_rnn.attention import compiled
+
+        options = {"key_mask": key_mask, "form": form, "nonpositive": nonpositive}
+        return compiled.extend(spec, q, k, v, state, **options, **tensors)
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
     return run_on(call, state, form)
@@ -82,9 +93,13 @@ def step(
     *,
     key_mask: Bool[Tensor, " B"] | None = None,
     nonpositive: str = "warn",
+    in_place: bool = False,
     **tensors: Tensor | None,
 ) -> tuple[Float[Tensor, "B H E"], State]:
     """One position in the recurrent form; tensors along time come without their axis of time: gates are (B, H).
+
+    With ``in_place`` the new state is written where the old one stands, so that its addresses never change: what a
+    recorded graph needs. The old state is gone then, and a state that grows has no such place.
 
     >>> import torch
     >>> from softmax_rnn.attention.variants import VARIANTS
@@ -101,7 +116,9 @@ def step(
     check_spec(spec)
     axes = {name: declared.time_axis for name, declared in spec.declared.items()}
     widened = {name: _with_time(x, axes.get(name)) for name, x in tensors.items()}
-    output, state = extend(
+    if in_place and not isinstance(state, FixedState):
+        raise InputError("in_place: expected a state of fixed size, the state of this spec grows with the context")
+    output, after = extend(
         spec,
         q_t.unsqueeze(2),
         k_t.unsqueeze(2),
@@ -112,7 +129,12 @@ def step(
         nonpositive=nonpositive,
         **widened,
     )
-    return output[:, :, 0], state
+    if in_place:
+        for name, x in state.tensors.items():
+            x.copy_(after.tensors[name])
+        state.mark(fresh=False)
+        return output[:, :, 0], state
+    return output[:, :, 0], after
 
 
 def _with_time(x: Tensor | None, axis: int | None) -> Tensor | None:

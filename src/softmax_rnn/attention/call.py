@@ -17,6 +17,7 @@ from softmax_rnn.attention.arguments import (
     check_segment_ids,
     check_tensors,
 )
+from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.state import State, init_state
@@ -89,8 +90,11 @@ def check_call(
 
 
 def working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
-    """float32 or wider; float64 where products of features would leave float32."""
-    wide = q.dtype == torch.float64 or (spec.feature_map is not None and spec.feature_map.needs_float64(q, k))
+    """float32 or wider; float64 where products of features are seen to leave float32."""
+    if q.dtype == torch.float64:
+        return torch.float64
+    phi = spec.feature_map
+    wide = phi is not None and (phi.always_float64 or (may_look(q) and phi.needs_float64(q, k)))
     return torch.float64 if wide else torch.float32
 
 
@@ -108,13 +112,16 @@ def _clean_padding(call: Call, key_mask: Tensor) -> Call:
 
 
 def check_state(call: Call, state: State) -> None:
-    """The state belongs to the spec and to the shapes of the call."""
+    """The state belongs to the spec and to the shapes of the call; a traced one has symbols in place of sizes."""
+    if traced(call.q):
+        return
     kind, expected = _expected_state(call.spec, call.shape)
     if type(state) is not kind:
         came = type(state).__name__
         raise InputError(f"state: this spec has a {kind.__name__}, got a {came}; make it with init_state")
+    tensors = state.tensors
     for name, size in expected.items():
-        came = state.tensors.get(name)
+        came = tensors.get(name)
         if came is None or _without_time(name, tuple(came.shape)) != _without_time(name, size):
             shape = None if came is None else tuple(came.shape)
             raise InputError(f"state: its {name} has shape {shape}, the call needs {size}")

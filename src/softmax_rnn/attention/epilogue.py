@@ -12,8 +12,9 @@ from torch import Tensor
 
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.contraction import Sums
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.nonpositive import OnNonPositive
-from softmax_rnn.attention.rownorm import SMALLEST, in_range, over_root, unit
+from softmax_rnn.attention.rownorm import in_range, inverse, over_root, unit
 from softmax_rnn.attention.spec import AttentionSpec
 
 MODERATE_LOG = 9.0
@@ -49,21 +50,14 @@ class Output:
 
     def over(self, total: Float[Tensor, "B H T"]) -> Output:
         """y / total, a total in the units of y: the log_scale drops out. 0 where the total is 0."""
-        y = self.y
-        if bool((total.detach().abs() < SMALLEST[total.dtype]).any()):
-            # The gradient has the square of the sum below: take its power of two out of both.
-            lowest = -1000 if y.dtype == torch.float64 else -120
-            exponent = torch.frexp(total.detach()).exponent.clamp(lowest).to(y.dtype)
-            scale = torch.exp2(-exponent)
-            y, total = y * scale[..., None], total * scale
-        return Output(y, 1 / torch.where(total == 0, 1, total))
+        return Output(self.y, inverse(torch.where(total == 0, 1, total)))
 
     def value(self) -> Float[Tensor, "B H T E"]:
         """The row itself."""
         factor = self.factor
         if self.log_scale is not None:
             largest = math.log(torch.finfo(self.y.dtype).max) - 1
-            if float(self.log_scale.detach().max()) < largest / 2:
+            if may_look(self.log_scale) and float(self.log_scale.detach().max()) < largest / 2:
                 scale = torch.exp(self.log_scale)
                 factor = scale if factor is None else factor * scale
             else:
@@ -83,7 +77,9 @@ class Output:
         return replace(self, y=self.y - self.y.mean(-1, keepdim=True))
 
     def is_moderate(self) -> bool:
-        """Whether the row itself, and the squares of its entries, are floats: then the platform's norm will do."""
+        """Whether the row and the squares of its entries are known to be floats: then the platform's norm will do."""
+        if not may_look(self.y):
+            return False
         if self.log_scale is not None and float(self.log_scale.detach().abs().max()) > MODERATE_LOG:
             return False
         return in_range(self.y)[1] is None
@@ -117,10 +113,11 @@ class Rows:
     real: Bool[Tensor, "B T"] | None = None
     """Which positions are not padding; None when all are real, so that each sees at least itself."""
 
-    def report(self, total: Float[Tensor, "B H T"]) -> None:
-        """Row sums that are not positive are reported; those of exp always are."""
-        if not self.spec.score.is_exponential:
-            nonpositive.report(self.spec, total, self.real, self.negative_rows, self.nonpositive)
+    def reported(self, total: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:
+        """The same; row sums that are not positive are reported, those of exp always are."""
+        if self.spec.score.is_exponential:
+            return total
+        return nonpositive.report(self.spec, total, self.real, self.negative_rows, self.nonpositive)
 
 
 def epilogue(sums: Sums, rows: Rows) -> Float[Tensor, "B H T E"]:

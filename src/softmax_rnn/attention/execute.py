@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
+from softmax_rnn.attention.looking import hint, may_look, traced
 from softmax_rnn.attention.near_far import near_and_far
 from softmax_rnn.attention.parts import ChunkEnds, Forgetting, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
@@ -49,9 +51,15 @@ def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
     return output, after
 
 
+def full_precision(device: str) -> AbstractContextManager[None]:
+    """Autocast off, where it is on."""
+    on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # pyright: ignore
+    return torch.autocast(device, enabled=False) if on else nullcontext()
+
+
 def _goes_in_spans(call: Call, plan: Plan) -> bool:
     """Whether a long input goes through the state span by span: nothing is kept for a backward pass."""
-    if plan.form != "chunked" or call.shape.time <= SPAN:
+    if plan.form != "chunked" or traced(call.q) or call.shape.time <= SPAN:
         return False
     return call.segment_ids is None and not call.spec.score.needs_wide_state and not call.needs_grad
 
@@ -80,7 +88,7 @@ def _run_in_spans(call: Call, plan: Plan) -> Tensor:
 def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_state: bool) -> tuple[Tensor, State | None]:
     """Prologue, contraction, epilogue; the outputs, and the state after them where it is asked for."""
     # Reduced precision belongs to the caller's matrices; sums over keys are made in float32 at least.
-    with torch.autocast(call.q.device.type, enabled=False):
+    with full_precision(call.q.device.type):
         job, buffers = _prologue(call, state, now)
         form, has_fixed_state = FORMS[plan.form], fixed_state_score(call.spec, call.shape.key_dim) is not None
         if call.spec.write_rule is not None:
@@ -179,7 +187,7 @@ class _Positions:
             whole = whole.within(structure.width, structure.sinks, call.shape.batch, keys, call.q.device)
         seen = seen.to(call.q.dtype)
         along = Along(call.spec, call.k, call.v, call.tensors, new, seen)
-        with torch.autocast(call.q.device.type, enabled=False):
+        with full_precision(call.q.device.type):
             running = prologue.running(along, {} if state is None else state.running)
         return cls(new, whole, keys, counts, seen, running)
 
@@ -195,29 +203,35 @@ def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Ten
 
 def _plan(call: Call, now: _Positions, state: State | None, form: str | None) -> Plan:
     shape, plain = call.shape, now.whole.is_plain
+    unread = not plain and not may_look(call.q)
     pieces = None if plain or now.keys > shape.time else now.whole.pieces
     situation = Situation(
-        batch=shape.batch,
+        batch=hint(shape.batch),
         heads=shape.heads,
         kv_heads=shape.kv_heads,
-        queries=shape.time,
-        keys=now.keys,
+        queries=hint(shape.time),
+        keys=hint(now.keys),
         key_dim=shape.key_dim,
         value_dim=shape.value_dim,
         needs_grad=call.needs_grad,
         has_fixed_past=_has_fixed_past(call, state),
-        holes=not plain and pieces is None,
+        holes=not plain and not unread and pieces is None,
+        unread=unread,
+        traced=traced(call.q),
         pairs=None if pieces is None else sum(piece.pairs for piece in pieces),
     )
     return choose(call.spec, situation, form)
 
 
 def _has_fixed_past(call: Call, state: State | None) -> bool:
-    """Whether keys have been summed up."""
-    if isinstance(state, NearFarState) and isinstance(call.spec.structure, NearKeys):
-        return bool((state.lengths > call.spec.structure.near).any())
+    """Whether keys may have been summed up."""
     # One position goes through the state anyway: whether it is empty need not be looked up.
-    return isinstance(state, (FixedState, LevelState)) and (call.shape.time == 1 or bool((state.lengths > 0).any()))
+    if not isinstance(state, (FixedState, LevelState, NearFarState)) or (state.fresh and call.shape.time > 1):
+        return False
+    if not may_look(state.lengths) or (not isinstance(state, NearFarState) and call.shape.time == 1):
+        return True
+    structure = call.spec.structure
+    return bool((state.lengths > (structure.near if isinstance(structure, NearKeys) else 0)).any())
 
 
 def _near_queries(call: Call, job: Contraction) -> Tensor:

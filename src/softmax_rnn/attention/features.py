@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.constants import constant
 from softmax_rnn.attention.parts import Polynomial
 
 
@@ -28,13 +29,13 @@ def suffix_starts(dim: int, degree: int) -> tuple[int, ...]:
     return (*starts, total)
 
 
-@cache
-def factor_places(dim: int, degree: int) -> tuple[Tensor, Tensor]:
+@constant
+def factor_places(dim: int, degree: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """For each monomial of ``degree``: its first index, and the place of the rest among those of one degree less."""
     starts = suffix_starts(dim, degree - 1)
     first = [torch.full((starts[-1] - starts[i],), i) for i in range(dim)]
     rest = [torch.arange(starts[i], starts[-1]) for i in range(dim)]
-    return torch.cat(first), torch.cat(rest)
+    return torch.cat(first).to(device), torch.cat(rest).to(device)
 
 
 def _products(
@@ -43,8 +44,8 @@ def _products(
     """The monomials of ``degree`` from those of one degree less, written to ``out``."""
     if x.shape[2] == 1:
         # One position: slices would be single numbers, two look-ups of all of them are faster.
-        first, rest = factor_places(x.shape[1], degree)
-        return torch.mul(x[:, first.to(x.device)], lower[:, rest.to(x.device)], out=out)
+        first, rest = factor_places(x.shape[1], degree, x.device)
+        return torch.mul(x[:, first], lower[:, rest], out=out)
     starts, ends = suffix_starts(x.shape[1], degree - 1), suffix_starts(x.shape[1], degree)
     for i in range(x.shape[1]):
         torch.mul(x[:, i : i + 1], lower[:, starts[i] :], out=out[:, ends[i] : ends[i + 1]])
@@ -88,7 +89,7 @@ def monomials_backward(
     return grad_x.add_(grad) if grad is not None and max(grads) >= 1 else grad_x
 
 
-@cache
+@constant
 def multinomials(dim: int, degree: int) -> Float[Tensor, " M"]:
     """n! / Π multiplicities! for each monomial, in the order of `monomials`: how often it occurs in (Σ x_i)^n."""
     # Of the index list's run of equal first indices only the length r matters: r! ⋯ in the denominator.
@@ -159,7 +160,7 @@ class SymmetricFeatures:
     def _weigh(self, features: Tensor, rows: Tensor | None, in_place: bool) -> Tensor:
         if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
             return features
-        column = weight_column(self.score, self.dim, rows is None).to(features)
+        column = weight_column(self.score, self.dim, rows is None, features.dtype, features.device)
         own = in_place and self.score.orders != (1,)  # of order 1 alone the features are the input itself
         features = features.mul_(column) if own else features * column
         if rows is None:
@@ -167,6 +168,27 @@ class SymmetricFeatures:
         parts = torch.split(features, self.sizes, dim=1)
         weighed = [part * rows[..., n, None].mT for n, part in zip(self.score.orders, parts, strict=True)]
         return torch.cat(weighed, dim=1)
+
+    def side_by_side(self, x: Float[Tensor, "G R D"]) -> Float[Tensor, "G R F"]:
+        """The monomials of few rows, features last: two look-ups per order."""
+        if self.score.orders == (1,):
+            return x
+        levels = [x.new_ones(*x.shape[:2], 1), x]
+        for n in range(2, self.score.degree + 1):
+            first, rest = factor_places(self.dim, n, x.device)
+            levels.append(x.index_select(2, first) * levels[-1].index_select(2, rest))
+        return torch.cat([levels[n] for n in self.score.orders], dim=2)
+
+    def weighed(self, features: Float[Tensor, "G R F"], rows: Float[Tensor, "G R O"] | None) -> Float[Tensor, "G R F"]:
+        """`side_by_side` of queries times multinomial and coefficient."""
+        if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
+            return features
+        column = weight_column(self.score, self.dim, rows is None, features.dtype, features.device)
+        features = features * column[:, 0]
+        if rows is None:
+            return features
+        parts = zip(self.score.orders, torch.split(features, self.sizes, dim=2), strict=True)
+        return torch.cat([part * rows[..., n, None] for n, part in parts], dim=2)
 
     def key_backward(self, k: Tensor, grad: Float[Tensor, "G F C"]) -> Float[Tensor, "G D C"]:
         """The gradient of k from that of ``key(k)``."""
@@ -181,8 +203,10 @@ class SymmetricFeatures:
         return self.key_backward(q, self._weigh(grad, rows, in_place=False))
 
 
-@cache
-def weight_column(score: Polynomial, dim: int, with_coefficients: bool) -> Float[Tensor, "F 1"]:
+@constant
+def weight_column(
+    score: Polynomial, dim: int, with_coefficients: bool, dtype: torch.dtype, device: torch.device
+) -> Float[Tensor, "F 1"]:
     """multinomial · coefficient of each feature; without the coefficients when each query has its own."""
     columns = [multinomials(dim, n) * (score.coefficients[n] if with_coefficients else 1.0) for n in score.orders]
-    return torch.cat(columns).unsqueeze(1)
+    return torch.cat(columns).unsqueeze(1).to(dtype=dtype, device=device)

@@ -15,7 +15,9 @@ from torch import Tensor
 
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts.score import DIRECT_TAYLOR_ORDER
 
 LARGEST_LOG = {torch.float32: 60.0, torch.float64: 690.0}
 """Weights up to e^this are summed as they are; the number range ends at about e^88 and e^709."""
@@ -59,6 +61,9 @@ class FittedPolynomial(Fitted):
     |q·k| ≤ |q||k| bounds each row. Where even float64 ends, the true largest |q·k| takes the bound's place (the
     forms that see keys can afford it); and where that is too large as well, row i works with q_i/r_i and the
     coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i the row's bound: the same function reduced by a known factor.
+
+    Where no number may be looked at, each row has coefficients of its own from the start: the polynomial's for a row
+    whose weights are floats, the reduced ones for the others.
     """
 
     def __init__(
@@ -72,12 +77,13 @@ class FittedPolynomial(Fitted):
     def key_norm(self) -> Float[Tensor, "B K"]:
         """The largest |k|, those of the past included."""
         norm = largest_norm(self.job.k)
+        norm = norm.clamp(max=torch.finfo(self.job.k.dtype).max).to(self.job.k.dtype)
         return norm if self.before is None else torch.maximum(norm, self.before.to(norm.dtype))
 
     @cached_property
     def query_norms(self) -> Float[Tensor, "B K G Tq"]:
         """|q_i|."""
-        return norms(self.job.q.double())
+        return norms(self.job.q)
 
     @property
     def summary(self) -> KeySummary:
@@ -93,6 +99,8 @@ class FittedPolynomial(Fitted):
         return self._fitted(super().for_state(), through_state=True)
 
     def _fitted(self, job: Contraction, through_state: bool) -> Contraction:
+        if not may_look(job.q):
+            return self._row_by_row(job, through_state)
         query_size, key_size = float(self.query_norms.max()), float(self.key_norm.max())
         limit = LARGEST_LOG[job.q.dtype]
         log = self._largest_log(query_size * key_size)
@@ -103,7 +111,7 @@ class FittedPolynomial(Fitted):
         wide = job.widened()
         if log <= LARGEST_LOG[torch.float64] or self.score.clamp is not None:
             return wide
-        size = self.query_norms * self.key_norm.double()[..., None, None] if through_state else _largest_scores(wide)
+        size = self._bounds() if through_state else _largest_scores(wide)
         size = size.clamp(min=1e-30)
         bound = scores.log_bound(self.score, size)
         if float(bound.max()) <= LARGEST_LOG[torch.float64]:
@@ -111,6 +119,35 @@ class FittedPolynomial(Fitted):
         log_size = torch.log(size)
         rows = [c * torch.exp(n * log_size - bound) for n, c in enumerate(self.score.coefficients)]
         return replace(wide, q=wide.q / size[..., None], rows=torch.stack(rows, dim=-1), log_scale=bound)
+
+    def _row_by_row(self, job: Contraction, through_state: bool) -> Contraction:
+        """The rows that need it are reduced, without a look at any of them."""
+        high = self.score.is_taylor and self.score.degree > DIRECT_TAYLOR_ORDER
+        if high or self.score.clamp is not None:
+            job = job.widened()
+        if self.score.clamp is not None:
+            return job
+        limit, dtype = LARGEST_LOG[job.q.dtype], job.q.dtype
+        key_norm = self.key_norm.double()[..., None, None]
+        size = self._bounds().clamp(min=1e-30)
+        bound = scores.log_bound(self.score, size)
+        too_large = bound > limit
+        if through_state:
+            apart = (self.query_norms.clamp(min=1e-9).log().abs(), key_norm.clamp(min=1e-9).log().abs())
+            too_large = too_large | (self.score.degree * torch.maximum(*apart) > limit)
+        size, bound = torch.where(too_large, size, 1), torch.where(too_large, bound, 0)
+        if high and not through_state:
+            rows = torch.stack([size, bound], dim=-1)
+        else:
+            log_size = torch.log(size)
+            terms = [c * torch.exp(n * log_size - bound) for n, c in enumerate(self.score.coefficients)]
+            rows = torch.stack(terms, dim=-1)
+        q = job.q / size.to(dtype)[..., None]
+        return replace(job, q=q, rows=rows.to(dtype), log_scale=bound.to(dtype))
+
+    def _bounds(self) -> Float[Tensor, "B K G Tq"]:
+        """|q_i| max |k|."""
+        return self.query_norms.double() * self.key_norm.double()[..., None, None]
 
     def _largest_log(self, size: float) -> float:
         size = max(size, 1e-30 if self.score.clamp is None else abs(self.score.clamp))
@@ -122,9 +159,10 @@ def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
 
     Their weights are not floats whatever the bound is, and those of others must not depend on them.
     """
-    lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
-    if math.isfinite(lengths.max()):
-        return lengths
+    if may_look(x):
+        lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
+        if math.isfinite(lengths.max()):
+            return lengths
     lengths = torch.linalg.vector_norm(x.detach().double(), dim=-1)
     return lengths.masked_fill(~x.isfinite().all(-1), 0)
 

@@ -20,6 +20,7 @@ from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.recurrent import through_keys
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Exp, NearKeys
 from softmax_rnn.attention.state import NearFarState
 from softmax_rnn.attention.visibility import Visibility
@@ -47,16 +48,24 @@ def near_and_far(
     near_k, far_k = (job.k[..., :-far_dim], job.k[..., -far_dim:]) if mapped else (job.k, job.k)
     near = _NEAR[form.name](replace(job, score=Exp(), q=near_q, k=near_k, negative=None))
     before = KeySummary() if state is None else KeySummary(state.key_norm, state.extent)
-    fitted = job.score.fit(_far(replace(job, k=far_k), structure), before, has_fixed_state)
+    past = None if state is None else state.lengths
+    has_left, arriving = _far(replace(job, k=far_k), structure, past)
+    fitted = job.score.fit(arriving, before, has_fixed_state)
     far, matrix = form.run(fitted, None if state is None else state.matrix, keep_state)
-    nothing_left = job.visibility.near is None and (state is None or int(state.lengths.max()) <= structure.near)
-    return (near if nothing_left else _joined(near, far)), matrix, fitted.summary
+    nothing_left = may_look(has_left) and not bool(has_left.any())
+    return (near if nothing_left else _joined(near, far, has_left[:, None, None])), matrix, fitted.summary
 
 
-def _far(job: Contraction, structure: NearKeys) -> Contraction:
-    """The far part as an ordinary contraction: at each position arrives the key that leaves the window there."""
+def _far(
+    job: Contraction, structure: NearKeys, before: Int[Tensor, " B"] | None
+) -> tuple[Bool[Tensor, "B Tq"], Contraction]:
+    """Which queries have far keys, ``before`` so many were seen; and the far part as an ordinary contraction: at each
+    position arrives the key that leaves the window there.
+    """
     past, time = job.past, job.k.shape[2]
-    index, valid = _leaving(job.visibility, structure, past, time, job.k)
+    index, valid, has_left = _leaving(job.visibility, structure, past, time, job.k)
+    if before is not None:
+        has_left = has_left | (before > structure.near)[:, None]
     place = index[:, None, :, None]
     k = job.k.gather(2, place.expand(-1, job.k.shape[1], -1, job.k.shape[3]))
     v = job.v
@@ -72,18 +81,18 @@ def _far(job: Contraction, structure: NearKeys) -> Contraction:
         v = v * torch.exp(late).to(v.dtype)[..., None]
         decay = RunningDecay(now - c[..., past - 1 : past] if past else now)
     first_key = None if job.visibility.first_key is None else job.visibility.first_key[:, past:]
-    seen = Visibility(None if bool(valid.all()) else valid, first_key)
-    return replace(job, k=k, v=v, decay=decay, visibility=seen, wants_row_sum=False)
+    seen = Visibility(None if may_look(valid) and bool(valid.all()) else valid, first_key)
+    return has_left, replace(job, k=k, v=v, decay=decay, visibility=seen, wants_row_sum=False)
 
 
 def _leaving(
     seen: Visibility, structure: NearKeys, past: int, time: int, like: Tensor
-) -> tuple[Int[Tensor, "B Tq"], Bool[Tensor, "B Tq"]]:
-    """The key that leaves the window at each new position, and whether one does."""
+) -> tuple[Int[Tensor, "B Tq"], Bool[Tensor, "B Tq"], Bool[Tensor, "B Tq"]]:
+    """The key that leaves the window at each new position, whether one does, and whether one has by then."""
     batch, device = like.shape[0], like.device
     if seen.is_plain:
         index = torch.arange(past - structure.width, time - structure.width, device=device).expand(batch, -1)
-        return index.clamp(min=0), index >= structure.sinks
+        return index.clamp(min=0), index >= structure.sinks, index >= structure.sinks
     real = seen.key_mask
     if real is None:
         real = torch.ones(batch, time, dtype=torch.bool, device=device)
@@ -91,14 +100,16 @@ def _leaving(
     first = torch.zeros_like(counted) if seen.first_key is None else seen.first_key
     before = torch.nn.functional.pad(counted, (1, 0)).gather(1, first)[:, past:]
     number = counted[:, past:] - structure.width
-    valid = real[:, past:] & (number > before + structure.sinks)
-    return torch.searchsorted(counted, number.contiguous()).clamp(max=time - 1), valid
+    has_left = number > before + structure.sinks
+    index = torch.searchsorted(counted, number.contiguous()).clamp(max=time - 1)
+    return index, real[:, past:] & has_left, has_left
 
 
-def _joined(near: Sums, far: Sums) -> Sums:
-    """Both parts in the units of the larger one."""
+def _joined(near: Sums, far: Sums, has_far: Bool[Tensor, "B 1 1 Tq"]) -> Sums:
+    """Both parts in the units of the larger one; where there is no far key, in those of the near part."""
     assert near.log_scale is not None
     far_scale = torch.zeros_like(near.log_scale) if far.log_scale is None else far.log_scale
+    far_scale = torch.where(has_far, far_scale, torch.finfo(far_scale.dtype).min)
     scale = torch.maximum(near.log_scale.to(far_scale.dtype), far_scale)
     here, there = torch.exp(near.log_scale - scale), torch.exp(far_scale - scale)
     dim = near.numerator.shape[-1]

@@ -1,5 +1,8 @@
 """Row sums and weights that are not positive: counted and reported, never hidden.
 
+On a CPU a call warns at once. On a device, and inside a compiled graph, nobody waits for the count: it stays there,
+and one warning tells all of it, at `tell_later_counts` or when the program ends.
+
 >>> with counted() as count:                                  # one summary instead of a warning per call
 ...     pass
 >>> count.row_sums, count.negative_rows
@@ -8,6 +11,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import warnings
 from collections.abc import Iterator
@@ -16,10 +20,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from softmax_rnn.attention.algebra import can_be_negative
+from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 
@@ -89,30 +96,76 @@ def counted() -> Iterator[Count]:
         _COUNT.reset(before)
 
 
+_LATER = Count()
+
+
+def tell_later_counts() -> None:
+    """Warn once of all rows that were counted on devices and in compiled graphs, and count from 0 again."""
+    count = Count(dict(_LATER._row_sums), dict(_LATER._negative_rows), _LATER.rows)
+    _LATER._row_sums.clear()
+    _LATER._negative_rows.clear()
+    _LATER.rows = 0
+    if count.row_sums or count.negative_rows:
+        warning = NonPositiveWarning(str(count), count.row_sums, count.negative_rows)
+        warnings.warn(warning, stacklevel=2)
+
+
+atexit.register(tell_later_counts)
+
+
+@torch.library.custom_op("softmax_rnn::count_rows", mutates_args=())
+def _count_rows(total: Tensor, row_sums: Tensor, negative_rows: Tensor | None) -> Tensor:
+    """A copy of the row sums; the rows are counted when the compiled graph runs."""
+    count = _COUNT.get()
+    (_LATER if count is None else count).add(row_sums.clone(), negative_rows, total.numel())
+    return total.clone()
+
+
+@_count_rows.register_fake
+def _(total: Tensor, row_sums: Tensor, negative_rows: Tensor | None) -> Tensor:
+    return torch.empty_like(total)
+
+
+_count_rows.register_autograd(lambda ctx, grad: (grad, None, None))
+
+
 def report(
     spec: AttentionSpec,
     total: Float[Tensor, "B H T"],
     real: Bool[Tensor, "B T"] | None,
     negative_rows: Tensor | None,
     wanted: OnNonPositive,
-) -> None:
-    """Warn, count or raise where row sums of real positions are not positive or weights were negative."""
-    if wanted is OnNonPositive.IGNORE:
-        return
+) -> Float[Tensor, "B H T"]:
+    """The row sums; warn, count or raise where those of real positions are not positive or weights were negative."""
+    if (
+        wanted is OnNonPositive.IGNORE
+        or torch.compiler.is_exporting()
+        or total.is_meta
+        or isinstance(total, FakeTensor)
+    ):
+        return total
     where = total.detach() <= 0
     bad = (where if real is None else where & real[:, None]).sum()
+    if traced(total):
+        if wanted is OnNonPositive.ERROR:
+            torch._assert_async(bad == 0, "row sums are not positive")
+            return total
+        return _count_rows(total, bad, negative_rows)
     count = _COUNT.get()
+    if count is None and not may_look(total):
+        count = _LATER
     if count is not None and wanted is OnNonPositive.WARN:
         count.add(bad, negative_rows, total.numel())
-        return
+        return total
     row_sums, below = int(bad), 0 if negative_rows is None else int(negative_rows)
     if not row_sums and not below:
-        return
+        return total
     why = "weights of this score can be negative" if can_be_negative(spec) else "all weights of the row are 0"
     text = _said(row_sums, below, total.numel(), f" ({why})")
     if wanted is OnNonPositive.ERROR:
         raise NonPositiveError(text)
     warnings.warn(NonPositiveWarning(text, row_sums, below), stacklevel=_stack_level())
+    return total
 
 
 def _said(row_sums: int, negative_rows: int, rows: int, why: str) -> str:

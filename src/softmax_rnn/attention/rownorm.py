@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.looking import may_look
+
 LARGEST = {torch.float32: 1e14, torch.float64: 1e140}
 """Vectors with entries up to this have squares, and sums of squares, that are floats."""
 SMALLEST = {torch.float32: 1e-15, torch.float64: 1e-140}
@@ -46,17 +48,44 @@ class _OverRoot(torch.autograd.Function):
         return d_y, d_eps, None
 
 
+class _Inverse(torch.autograd.Function):
+    """1/x whose gradient −g/x² is made without the square, which a float32 ends for at x = 1e-19."""
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:  # type: ignore[override]
+        return 1 / x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor) -> Tensor:
+        (inverse,) = ctx.saved_tensors
+        return -(grads[0] * inverse) * inverse
+
+
+def inverse(x: Tensor) -> Tensor:
+    """1/x, with a gradient for every x whose inverse is a float."""
+    if not (torch.is_grad_enabled() and x.requires_grad):
+        return 1 / x
+    return _Inverse.apply(x)  # type: ignore[return-value]
+
+
 def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*#batch #1"], count: int) -> Float[Tensor, "*batch E"]:
     """y / √(|y|²/count + eps), and 0 where that is 0/0."""
+    if not (torch.is_grad_enabled() and (y.requires_grad or eps.requires_grad)):
+        return _OverRoot.forward(y, eps, count)[0]
     out, _ = _OverRoot.apply(y, eps, count)  # type: ignore[misc]
     return out
 
 
 def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], Float[Tensor, "*batch"] | None]:
-    """y with rows multiplied by powers of two so that squares exist, and the exponents; None if it fits as it is."""
-    low, high = torch.aminmax(y.detach()) if y.numel() else (y.new_zeros(()), y.new_zeros(()))
-    if max(-float(low), float(high)) < LARGEST[y.dtype]:
-        return y, None
+    """y with rows multiplied by powers of two so that squares exist, and the exponents; None if it is known to fit."""
+    if may_look(y):
+        low, high = torch.aminmax(y.detach()) if y.numel() else (y.new_zeros(()), y.new_zeros(()))
+        if max(-float(low), float(high)) < LARGEST[y.dtype]:
+            return y, None
     return _by_powers_of_two(y)
 
 
@@ -72,8 +101,12 @@ def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     >>> [round(number, 6) for number in unit(torch.tensor([3e30, 4e30])).tolist()]
     [0.6, 0.8]
     """
-    norms = torch.linalg.vector_norm(x.detach(), dim=-1)
-    low, high = torch.aminmax(norms) if norms.numel() else (norms.new_ones(()), norms.new_ones(()))
-    if not (float(low) > SMALLEST[x.dtype] and float(high) < LARGEST[x.dtype]):
+    if not (may_look(x) and _has_squares(x)):
         x, _ = _by_powers_of_two(x)
     return over_root(x, x.new_zeros(1), 1)
+
+
+def _has_squares(x: Float[Tensor, "*batch D"]) -> bool:
+    norms = torch.linalg.vector_norm(x.detach(), dim=-1)
+    low, high = torch.aminmax(norms) if norms.numel() else (norms.new_ones(()), norms.new_ones(()))
+    return float(low) > SMALLEST[x.dtype] and float(high) < LARGEST[x.dtype]

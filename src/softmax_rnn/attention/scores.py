@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Polynomial, taylor_coefficients
 from softmax_rnn.attention.parts.score import DIRECT_TAYLOR_ORDER
 
@@ -84,7 +85,9 @@ def taylor(order: int, x: Tensor) -> Tensor:
     """
     if order <= DIRECT_TAYLOR_ORDER:
         return horner(taylor_coefficients(order), x)
-    largest = float(x.abs().max()) if x.numel() else 0.0
+    largest = math.inf
+    if may_look(x):
+        largest = float(x.abs().max()) if x.numel() else 0.0
     if largest <= exp_radius(order, torch.finfo(x.dtype).eps / 8):
         return torch.exp(x)
     wide = x.double()
@@ -96,7 +99,14 @@ def taylor(order: int, x: Tensor) -> Tensor:
     return value.to(x.dtype)
 
 
-def _taylor_near(order: int, x: Tensor) -> Tensor:
+def reduced_taylor(order: int, x: Tensor, shift: Tensor) -> Tensor:
+    """T_N(x) e^(−shift), which is a float where T_N(x) need not be one."""
+    wide, shift = x.double(), shift.double()
+    near = _taylor_near(order, wide.clamp(-order, order), shift)
+    return torch.where(wide.abs() < order, near, _taylor_far(order, wide, shift)).to(x.dtype)
+
+
+def _taylor_near(order: int, x: Tensor, shift: Tensor | float = 0.0) -> Tensor:
     # The recurrence shrinks the error of its start by |x|/b at each step; start where nothing of it is left.
     start, shrink = order + 2, 1.0
     while shrink > 1e-18:
@@ -107,15 +117,15 @@ def _taylor_near(order: int, x: Tensor) -> Tensor:
         kummer.mul_(x).div_(b).add_(1.0)
     log_term = (order + 1) * torch.log(x.abs()) - math.lgamma(order + 2)
     sign = 1.0 if order % 2 else torch.sign(x)
-    return torch.exp(x) - sign * torch.exp(log_term) * kummer
+    return torch.exp(x - shift) - sign * torch.exp(log_term - shift) * kummer
 
 
-def _taylor_far(order: int, x: Tensor) -> Tensor:
+def _taylor_far(order: int, x: Tensor, shift: Tensor | float = 0.0) -> Tensor:
     inverse = 1.0 / torch.where(x.abs() < order, torch.ones_like(x), x)
     tail = torch.ones_like(x)
     for n in range(1, order + 1):
         tail.mul_(inverse).mul_(n).add_(1.0)
-    magnitude = torch.exp(order * torch.log(x.abs()) - math.lgamma(order + 1))
+    magnitude = torch.exp(order * torch.log(x.abs()) - math.lgamma(order + 1) - shift)
     sign = torch.sign(x) if order % 2 else 1.0
     return sign * magnitude * tail
 
@@ -137,6 +147,8 @@ class Series(ABC):
 
     def differentiable(self, x: Tensor) -> Tensor:
         """f(x) for autograd, as often as one likes."""
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return self.value(x)
         out = _Value.apply(x, self)
         assert isinstance(out, Tensor)
         return out
@@ -202,6 +214,25 @@ class Taylor(Series):
     def derivative(self) -> Series:
         """T_N' = T_(N−1)."""
         return replace(self, order=self.order - 1, factor=self.factor / self.divisor) if self.order else Powers((0.0,))
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedTaylor(Series):
+    """T_N(size · x) e^(−shift): each row of x has a size and a shift of its own."""
+
+    order: int
+    size: Float[Tensor, "*rows 1"]
+    shift: Float[Tensor, "*rows 1"]
+
+    def value(self, x: Tensor) -> Tensor:
+        """Without cancellation."""
+        return reduced_taylor(self.order, x * self.size, self.shift)
+
+    def derivative(self) -> Series:
+        """size · T_(N−1)."""
+        if not self.order:
+            return Powers((0.0,))
+        return replace(self, order=self.order - 1, shift=self.shift - torch.log(self.size))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,6 +21,10 @@ class Situation:
     """The past is a state of fixed size: its keys are gone."""
     holes: bool = False
     """Padding lies between real keys of a segment."""
+    unread: bool = False
+    """There are masks that may not be looked at: keys are hidden by numbers, pair by pair."""
+    traced: bool = False
+    """A graph is made that must serve other lengths as well."""
     pairs: int | None = None
     """Pairs of a query and a key that it sees, per head, over the batch; None for the full triangle."""
 

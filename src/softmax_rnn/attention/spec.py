@@ -72,6 +72,7 @@ class AttentionSpec:
         if self.forget_gate:
             self.forget_gate.check(self)
         self._check_tensors()
+        object.__setattr__(self, "_text", self.to_json())
 
     def _check_slots(self) -> None:
         for field in fields(self):
@@ -144,7 +145,7 @@ class AttentionSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: absent parts are None, the others carry their kind."""
-        return {field.name: _part_to_dict(getattr(self, field.name)) for field in fields(self)}
+        return {field.name: part_to_dict(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> AttentionSpec:
@@ -155,8 +156,13 @@ class AttentionSpec:
         for name in values:
             if name not in known:
                 raise unknown_name("part", name, known)
-        parts: dict[str, Any] = {slot: _part_from_dict(slot, value) for slot, value in values.items()}
+        parts: dict[str, Any] = {slot: part_from_dict(slot, value) for slot, value in values.items()}
         return cls(**parts)
+
+    @property
+    def text(self) -> str:
+        """`to_json`, made once."""
+        return self._text  # pyright: ignore[reportAttributeAccessIssue]
 
     def to_json(self) -> str:
         """The spec as JSON text."""
@@ -178,7 +184,8 @@ def _words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _part_to_dict(part: Part | None) -> dict[str, Any] | None:
+def part_to_dict(part: Part | None) -> dict[str, Any] | None:
+    """Plain JSON values, with the kind of the part."""
     if part is None:
         return None
     return {"kind": part.kind, **{field.name: _plain(getattr(part, field.name)) for field in fields(part)}}
@@ -186,12 +193,13 @@ def _part_to_dict(part: Part | None) -> dict[str, Any] | None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Part):
-        return _part_to_dict(value)
+        return part_to_dict(value)
     # A JSON array has no tuple: lists are what a reader of the file gets back.
     return list(value) if isinstance(value, tuple) else value.value if isinstance(value, Enum) else value
 
 
-def _part_from_dict(slot: str, values: Any) -> Part | None:
+def part_from_dict(slot: str, values: Any) -> Part | None:
+    """The inverse, for the part of a slot."""
     if values is None:
         return None
     kinds = Part.registry[slot]
@@ -206,7 +214,7 @@ def _part_from_dict(slot: str, values: Any) -> Part | None:
         if name not in known:
             raise unknown_name(f"option of {slot} {part.kind}", name, known)
         if name in Part.registry:  # a part of the part
-            options[name] = _part_from_dict(name, value)
+            options[name] = part_from_dict(name, value)
     with found_in(slot):
         missing = [one.name for one in fields(part) if one.default is MISSING and one.name not in options]
         if missing:

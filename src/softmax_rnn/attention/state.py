@@ -7,7 +7,7 @@ each other. Exp and clamped scores have none: theirs is the growing list of keys
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +18,7 @@ from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
 from softmax_rnn.attention.buffer import Buffer, Buffers
 from softmax_rnn.attention.levels import LevelSums
+from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.parts import ChunkEnds, Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
@@ -32,11 +33,13 @@ class State:
     lengths: Int[Tensor, " B"]
     running: dict[str, Float[Tensor, "B H *more"]]
     """By the slot of the part."""
+    fresh: bool = field(default=False, init=False, repr=False, compare=False)
+    """Whether it is known to be empty, without a look at ``lengths``; a changed copy is not."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """All tensors by name."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = {name: getattr(self, name) for name in self.__match_args__}
         named = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()} | self._stacked
 
@@ -45,14 +48,21 @@ class State:
         return {}
 
     @staticmethod
-    def from_tensors(tensors: Mapping[str, Tensor]) -> State:
+    def from_tensors(tensors: Mapping[str, Tensor], *, fresh: bool = False) -> State:
         """The inverse of `tensors`."""
         if any(name.startswith(_LEVEL) for name in tensors):
             return LevelState.from_stacked(tensors)
         kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
-        values: dict[str, Any] = {one.name: tensors.get(one.name) for one in fields(kind)}
+        values: dict[str, Any] = {name: tensors.get(name) for name in kind.__match_args__}
         values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
-        return kind(**values)
+        state = kind(**values)
+        if fresh:
+            state.mark(fresh)
+        return state
+
+    def mark(self, fresh: bool) -> None:
+        """Note whether it is known to be empty."""
+        object.__setattr__(self, "fresh", fresh)
 
     @property
     def bytes(self) -> int:
@@ -92,6 +102,8 @@ class GrowingState(State):
     def append(self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"]) -> tuple[Tensor, Tensor, Buffers]:
         """All keys and all values, and the buffers that they stand in."""
         old = self.keys.to(k.dtype), self.values.to(v.dtype)
+        if traced(k):
+            return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
         if torch.is_grad_enabled() and any(x.requires_grad for x in (*old, k, v)):
             return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
         keys, key_buffer = Buffer.append(self.key_buffer, old[0], k)
@@ -105,8 +117,8 @@ class GrowingState(State):
 
     def trimmed(self, structure: NearKeys) -> GrowingState:
         """Without keys that no later query sees, once there are enough of them to be worth a copy."""
-        most = structure.near + structure.spare
-        if self.time <= most + structure.spare:
+        most = structure.near + 2 * structure.spare
+        if self.time <= most:
             return self
         window = structure.width + structure.spare
         if self.key_mask is None:
@@ -118,9 +130,10 @@ class GrowingState(State):
         # The newest positions stay, real or not, so that they can be taken back one by one.
         newest = torch.arange(self.time, device=real.device) >= self.time - structure.spare
         keep = (real & ((from_start <= structure.sinks) | (from_end <= window))) | newest
-        index = keep.byte().argsort(dim=-1, stable=True)[:, -int(keep.sum(-1).max()) :]
+        looks = may_look(keep)
+        index = keep.byte().argsort(dim=-1, stable=True)[:, -(int(keep.sum(-1).max()) if looks else most) :]
         mask = real.gather(1, index) & keep.gather(1, index)
-        return replace(self, **self._gather(index), key_mask=None if bool(mask.all()) else mask)
+        return replace(self, **self._gather(index), key_mask=None if looks and bool(mask.all()) else mask)
 
     def can_lose(self, count: int, structure: NearKeys) -> bool:
         """Whether the state without its last positions is still whole: no key that they hid has been dropped."""
@@ -222,6 +235,21 @@ def init_state(
     value_dim = key_dim if value_dim is None else value_dim
     check_state_sizes(heads, kv_heads, dtype, batch=batch, key_dim=key_dim, value_dim=value_dim)
     check_device(device)
+    state = _empty(spec, batch, heads, key_dim, value_dim, kv_heads, dtype, device)
+    state.mark(fresh=True)
+    return state
+
+
+def _empty(
+    spec: AttentionSpec,
+    batch: int,
+    heads: int,
+    key_dim: int,
+    value_dim: int,
+    kv_heads: int | None,
+    dtype: torch.dtype,
+    device: torch.device | str | None,
+) -> State:
     shared = heads if spec.differs_by_head else (kv_heads or heads)
     wide = dtype if dtype == torch.float64 else torch.float32
 

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from softmax_rnn.attention.looking import may_look
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -86,7 +88,7 @@ class Visibility:
         first = self.first_key if self.first_key is not None else torch.zeros_like(real, dtype=torch.long)
         counted = real.cumsum(-1)
         before = torch.nn.functional.pad(counted, (1, 0)).gather(1, first)
-        if int((counted - before).max()) <= width + sinks:
+        if may_look(counted) and int((counted - before).max()) <= width + sinks:
             return self
         start = torch.searchsorted(counted, counted - width + 1).maximum(first)
         sink_stop = torch.searchsorted(counted, before + sinks) + 1 if sinks else torch.zeros_like(first)
@@ -94,13 +96,16 @@ class Visibility:
 
     @cached_property
     def pieces(self) -> list[Piece] | None:
-        """The rows cut into plain attentions, in order; None when a segment has padding between real keys.
+        """The rows cut into plain attentions, in order; None when a segment has padding between real keys, or when
+        the masks may not be looked at.
 
         Stretches of queries that see no key are left out. For positions that nothing but the causal order restricts
         nobody asks.
         """
         given = self.key_mask if self.first_key is None else self.first_key
         assert given is not None, "plain positions need not be cut"
+        if not may_look(given):
+            return None
         batch, time = given.shape
         first = self.first_key.tolist() if self.first_key is not None else [[0] * time] * batch
         real = self.key_mask.tolist() if self.key_mask is not None else [[True] * time] * batch
@@ -152,13 +157,17 @@ class Visibility:
 
 
 def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:
-    """Masks and ids as a `Visibility`; what restricts nothing is dropped, so that fast forms can be used."""
-    if key_mask is not None and bool(key_mask.all()):
+    """Masks and ids as a `Visibility`; what is known to restrict nothing is dropped, so that fast forms can be used."""
+    if key_mask is not None and may_look(key_mask) and bool(key_mask.all()):
         key_mask = None
     first_key = None
-    if segment_ids is not None and bool((segment_ids[:, 1:] != segment_ids[:, :-1]).any()):
+    if segment_ids is not None and not (may_look(segment_ids) and _is_one_segment(segment_ids)):
         position = torch.arange(segment_ids.shape[1], device=segment_ids.device)
         begins = torch.ones_like(segment_ids, dtype=torch.bool)
         begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]
         first_key = torch.where(begins, position, 0).cummax(-1).values
     return Visibility(key_mask, first_key)
+
+
+def _is_one_segment(segment_ids: Int[Tensor, "B T"]) -> bool:
+    return not bool((segment_ids[:, 1:] != segment_ids[:, :-1]).any())

@@ -36,6 +36,8 @@ class Chunked(Form):
         """Without finite features, or with too many."""
         if spec.structure is not None and spec.structure.hides_the_rest:
             return "a window keeps its keys, a sum cannot forget them"
+        if situation.traced and (spec.write_rule is not None or isinstance(spec.structure, Levels)):
+            return "a graph for any length knows neither write rules nor levels chunk by chunk"
         if spec.polynomial is None:
             return spec.score.why_no_features
         if fixed_state_score(spec, situation.key_dim) is None:

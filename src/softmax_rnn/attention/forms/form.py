@@ -60,6 +60,9 @@ class Form(ABC):
 class FormWithKeys(Form):
     """A form that needs all keys."""
 
+    is_literal: ClassVar[bool] = False
+    """Whether it makes all weights at once, and solves a write rule at once."""
+
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         """Block by block."""
         from softmax_rnn.attention.kernels.block_solver import BlockSolver
@@ -69,6 +72,11 @@ class FormWithKeys(Form):
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """After a state of fixed size there are none."""
+        if situation.traced and not self.is_literal:
+            if spec.write_rule is not None:
+                return "a graph for any length solves the write rule at once"
+            if isinstance(spec.structure, Levels):
+                return "a graph for any length knows no blocks of levels"
         return "the past is a state of fixed size, its keys are gone" if situation.has_fixed_past else None
 
     @abstractmethod
@@ -76,13 +84,13 @@ class FormWithKeys(Form):
         """The sums over the keys."""
 
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
-        """The sums; a matrix to go on with is made by the chunked kernel."""
+        """The sums; a matrix to go on with is one more product."""
         sums = self.sums(fitted.for_keys())
         if not (keep_state and fitted.has_fixed_state):
             return sums, None
-        from softmax_rnn.attention.kernels.chunked import chunked
+        from softmax_rnn.attention.kernels.summing import summed
 
-        return sums, chunked(fitted.for_state())[1]
+        return sums, summed(fitted.for_state())
 
 
 def visible_pairs(spec: AttentionSpec, situation: Situation) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
-from softmax_rnn.attention.forms.form import CALL, EXP, PRODUCT, FormWithKeys, visible_pairs
+from softmax_rnn.attention.forms.form import CALL, EXP, MEMORY_PASS, PRODUCT, FormWithKeys, visible_pairs
 from softmax_rnn.attention.parts import ChunkEnds, Levels, RowSum, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
@@ -47,6 +47,8 @@ class Fused(FormWithKeys):
         s = situation
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         pairs = visible_pairs(spec, s)
+        if s.unread:  # a mask of all pairs is read, visible or not
+            return 8 * CALL + s.batch * s.heads * s.queries * s.keys * (products + EXP + MEMORY_PASS)
         calls = 4 * CALL * (s.batch if s.pairs is not None else 1)
         if pairs < s.visible_pairs and isinstance(spec.structure, Window):
             block = window_block(spec.structure.width)

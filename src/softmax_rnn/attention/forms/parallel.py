@@ -21,6 +21,13 @@ class Parallel(FormWithKeys):
 
     name: ClassVar[str] = "parallel"
     reason: ClassVar[str] = "few positions: one pass over all weights is cheapest"
+    is_literal: ClassVar[bool] = True
+
+    def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
+        """Products whose channels decay are made piece by piece."""
+        if situation.traced and spec.forget_gate is not None and spec.forget_gate.by_channel:
+            return "a graph for any length cannot walk along time"
+        return super().refuse(spec, situation)
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:
         """All pairs, hidden ones too, with every pass through memory."""

@@ -24,7 +24,9 @@ class Recurrent(Form):
     reason: ClassVar[str] = "a step at a time: only the state is read"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """It can compute everything."""
+        """It can compute everything, one call after the other."""
+        if situation.traced and (situation.queries > 1 or isinstance(spec.structure, Levels)):
+            return "a graph for any length cannot walk along time"
         return None
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

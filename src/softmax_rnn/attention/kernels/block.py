@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.kernels.blocks import Group, Masks, Scratch, Walk
 from softmax_rnn.attention.levels import LevelTables, PairLevels
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.scores import Series
 
@@ -140,8 +142,8 @@ class Block:
         return work.decay.from_origin(self.row.group.heads, origin, self.keys)[:, None]
 
     def has_faded(self, largest: Tensor) -> bool:
-        """Whether every weight is negligible beside the largest of its row (without the row's decay)."""
-        if self.decay is None:
+        """Whether every weight is known to be negligible beside the largest of its row (without the row's decay)."""
+        if self.decay is None or not may_look(largest):
             return False
         most = self.row.work.setting.largest_score - float(self.decay.min()) - float(largest.min())
         return most < NEGLIGIBLE_LOG[self.row.q.dtype]
@@ -208,6 +210,6 @@ def exp_(x: Tensor) -> Tensor:
     return torch.threshold_(x, NEGLIGIBLE_LOG[x.dtype], -torch.inf).exp_()
 
 
+@cache
 def _next_float32(value: float) -> float:
-    number = torch.tensor(value, dtype=torch.float32)
-    return float(torch.nextafter(number, torch.tensor(torch.inf)))
+    return float(np.nextafter(np.float32(value), np.float32(np.inf)))

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.forms import blockwise as form
-from softmax_rnn.attention.visibility import Visibility
+from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.visibility import Near, Visibility
 
 
 @dataclass(frozen=True)
@@ -108,20 +109,29 @@ class Walk:
             yield slice(start, min(start + self.query_block, self.queries))
 
     def key_blocks(self, group: Group, queries: slice) -> Iterator[slice]:
-        """Blocks of the keys that some query of the block can see."""
-        first = 0
-        if self.visibility.first_key is not None:
+        """Blocks of the keys that some query of the block can see, as far as that is known."""
+        first, first_key = 0, self.visibility.first_key
+        if first_key is not None and may_look(first_key):
             # Segments follow each other: the first query of the block looks back farthest.
-            first = int(self.visibility.first_key[group.batches, self.past + queries.start].min())
+            first = int(first_key[group.batches, self.past + queries.start].min())
         stop = self.past + queries.stop
         starts = range(first - first % self.block, stop, self.block)
         near = self.visibility.near
         if near is not None:
-            window = int(near.start[group.batches, self.past + queries.start].min())
-            sinks = int(near.sink_stop[group.batches, self.past + queries.start : stop].max())
+            window, sinks = self._window(near, group, queries)
             starts = [start for start in starts if start + self.block > window or start < sinks]
         for start in starts:
             yield slice(start, min(start + self.block, stop))
+
+    def _window(self, near: Near, group: Group, queries: slice) -> tuple[int, int]:
+        """Where the window of the first query begins, and where the sinks end."""
+        place = slice(self.past + queries.start, self.past + queries.stop)
+        if self.visibility.is_plain:
+            return place.start - near.width + 1, near.sinks
+        if not may_look(near.start):
+            return 0, 0
+        starts, stops = near.start[group.batches, place.start], near.sink_stop[group.batches, place]
+        return int(starts.min()), int(stops.max())
 
 
 class Masks:
@@ -130,7 +140,7 @@ class Masks:
     def __init__(self, walk: Walk, like: Tensor) -> None:
         self.walk = walk
         self.like = like
-        self._causal: dict[tuple[float, ...], Tensor | None] = {}
+        self._causal: dict[tuple[float, ...], Tensor] = {}
 
     def add_(self, logarithms: Tensor, group: Group, queries: slice, keys: slice) -> None:
         """−inf for hidden keys, in place; the block has the shape (heads, G · queries, keys)."""
@@ -154,17 +164,17 @@ class Masks:
         place = slice(walk.past + queries.start, walk.past + queries.stop)
         if walk.visibility.is_plain:
             near = walk.visibility.near
-            if near is None and keys.stop <= place.start + 1:
+            if keys.stop <= place.start + 1 and (near is None or _inside(near, place, keys)):
                 return None
             sizes = (place.start - keys.start, queries.stop - queries.start, keys.stop - keys.start)
             # Blocks at the same distance look alike, but for the sinks.
             key = (*sizes, hidden, -1 if near is None or keys.start >= near.sinks else keys.start)
             if key not in self._causal:
                 allowed = walk.visibility.batches(0, 1).allowed(place, keys, walk.device)
-                self._causal[key] = None if bool(allowed.all()) else self._numbers(allowed, visible, hidden)
+                self._causal[key] = self._numbers(allowed, visible, hidden)
             return self._causal[key]
         allowed = walk.visibility.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
-        return None if bool(allowed.all()) else self._numbers(allowed, visible, hidden)
+        return None if may_look(allowed) and bool(allowed.all()) else self._numbers(allowed, visible, hidden)
 
     def _numbers(self, allowed: Tensor, visible: float, hidden: float) -> Tensor:
         mask = torch.full(allowed.shape, visible, dtype=self.like.dtype, device=self.like.device)
@@ -174,3 +184,8 @@ class Masks:
         """A block as (rows of the batch, heads, G, queries, keys)."""
         rows, size, count = mask.shape[0], *mask.shape[-2:]
         return block.view(rows, block.shape[0] // rows, -1, size, count)
+
+
+def _inside(near: Near, queries: slice, keys: slice) -> bool:
+    """Whether all keys stand in the window of every query, or are sinks."""
+    return keys.start >= queries.stop - near.width or keys.stop <= near.sinks

@@ -15,24 +15,22 @@ from softmax_rnn.attention.fitting import largest_norm
 from softmax_rnn.attention.kernels.block import Setting, Work, exp_
 from softmax_rnn.attention.kernels.block_gradients import Gradients, walk_backward
 from softmax_rnn.attention.kernels.blocks import Walk
+from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.second_derivative import once
 
 
 def blockwise(job: Contraction) -> Sums:
     """The sums of `parallel`, block by block."""
-    batch, kv_heads, groups, queries, _ = job.q.shape
-    levels = job.levels
-    row_by_row = levels is not None and levels.rows_differ
-    walk = Walk(
-        batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device, levels is not None, row_by_row
-    )
-    positions = None if levels is None else levels.positions
-    setting = Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job), positions)
+    shape = job.q.shape[:2]
     decay = None if job.running_decay is None else job.running_decay.c
-    weights = None if levels is None else levels.weights
-    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, weights, job.rows)]
-    numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]
-    shape = (batch, kv_heads)
+    levels = None if job.levels is None else job.levels.weights
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, levels, job.rows)]
+    if traced(job.q):
+        from softmax_rnn.attention.kernels.operators import blockwise_sums
+
+        numerator, row_sum, log_scale = blockwise_sums(job, flat)
+    else:
+        numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting_of(job))  # type: ignore[misc]
     return Sums(
         numerator.unflatten(0, shape),
         None if row_sum is None else row_sum.unflatten(0, shape),
@@ -40,8 +38,20 @@ def blockwise(job: Contraction) -> Sums:
     )
 
 
+def setting_of(job: Contraction) -> Setting:
+    """What stays the same for all blocks."""
+    batch, kv_heads, groups, queries, _ = job.q.shape
+    levels = job.levels
+    row_by_row = levels is not None and levels.rows_differ
+    walk = Walk(
+        batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device, levels is not None, row_by_row
+    )
+    positions = None if levels is None else levels.positions
+    return Setting(job.score, walk, job.wants_row_sum, job.negative, _largest_score(job), positions)
+
+
 def _largest_score(job: Contraction) -> float:
-    if job.score.clamp is not None or job.decay is None:
+    if job.score.clamp is not None or job.decay is None or not may_look(job.q):
         return job.score.clamp or 0.0
     return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max())
 
@@ -49,9 +59,7 @@ def _largest_score(job: Contraction) -> float:
 class _Blockwise(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, decay, levels, rows, setting: Setting):  # type: ignore[override]
-        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, setting, levels)
-        forward = _exp_forward if setting.score.is_exponential else _forward
-        numerator, row_sum, log_scale = forward(work)
+        numerator, row_sum, log_scale = walk_forward(work_of(q, k, v, decay, levels, rows, setting))
         # The sums themselves are needed again only for the gradient of the decay.
         sums = (None, None) if decay is None else (numerator, row_sum)
         ctx.save_for_backward(q, k, v, decay, levels, rows, *sums, log_scale)
@@ -64,14 +72,47 @@ class _Blockwise(torch.autograd.Function):
     @staticmethod
     @once("blockwise")
     def backward(ctx, d_numerator, d_row_sum, _):  # type: ignore[override]
-        q, k, v, decay, levels, rows, numerator, row_sum, log_scale = ctx.saved_tensors
-        work = Work(q, k, v, None if decay is None else RunningDecay(decay), rows, ctx.setting, levels)
+        q, k, v, decay, levels, rows, *sums = ctx.saved_tensors
+        work = work_of(q, k, v, decay, levels, rows, ctx.setting)
         if d_numerator is None:
             d_numerator = q.new_zeros(*q.shape[:3], v.shape[-1])
-        grads = Gradients(work, d_numerator.contiguous(), d_row_sum)
-        walk_backward(work, grads, log_scale)
-        d_decay = None if decay is None else grads.of_decay(work, numerator, row_sum)
-        return grads.q, grads.k, grads.v, d_decay, grads.levels, None, None
+        return *gradients(work, *sums, d_numerator, d_row_sum), None, None
+
+
+def work_of(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    decay: Tensor | None,
+    levels: Tensor | None,
+    rows: Tensor | None,
+    setting: Setting,
+) -> Work:
+    """One pass over these tensors."""
+    return Work(q, k, v, None if decay is None else RunningDecay(decay), rows, setting, levels)
+
+
+def walk_forward(work: Work) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Numerator, row sum and log_scale."""
+    return _exp_forward(work) if work.setting.score.is_exponential else _forward(work)
+
+
+def gradients(
+    work: Work,
+    numerator: Tensor | None,
+    row_sum: Tensor | None,
+    log_scale: Tensor | None,
+    d_numerator: Tensor,
+    d_row_sum: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Those of q, k, v, the decay and λ; the sums are read where there is a decay."""
+    grads = Gradients(work, d_numerator.contiguous(), d_row_sum)
+    walk_backward(work, grads, log_scale)
+    d_decay = None
+    if work.decay is not None:
+        assert numerator is not None
+        d_decay = grads.of_decay(work, numerator, row_sum)
+    return grads.q, grads.k, grads.v, d_decay, grads.levels
 
 
 def _empty_sums(work: Work) -> tuple[Tensor, Tensor | None]:

@@ -26,14 +26,13 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
+from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import once
 
 
 def values_and_ones(job: Contraction) -> Float[Tensor, "B K T U"]:
     """U = [v, 1], with 0 for keys that nobody sees."""
-    u = job.v
-    if job.wants_row_sum:
-        u = torch.cat([u, u.new_ones(*u.shape[:-1], 1)], dim=-1)
+    u = torch.nn.functional.pad(job.v, (0, 1), value=1.0) if job.wants_row_sum else job.v
     mask = job.visibility.key_mask
     return u if mask is None else u * mask[:, None, :, None]
 
@@ -67,7 +66,12 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
     decay = None if job.decay is None else job.decay.memory
     state = state.to(torch.float64 if by_channel else u.dtype)
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, decay, state, job.rows)]
-    y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
+    if traced(job.q):
+        from softmax_rnn.attention.kernels.operators import chunked_sums
+
+        y, state = chunked_sums(flat, layout)
+    else:
+        y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
     assert isinstance(y, Tensor) and isinstance(state, Tensor)
     y = y.unflatten(0, (batch, kv_heads))
     if apart:
@@ -78,19 +82,7 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, u, decay, state, rows, layout: Layout):  # type: ignore[override]
-        inputs = Inputs(q, k, u, layout.decay(decay), rows, layout)
-        y = q.new_empty(*q.shape[:3], u.shape[-1])
-        end = torch.empty_like(state)
-        for group in layout.groups():
-            running = state[group.heads].clone()
-            for chunk in inputs.chunks(group, layout.places()):
-                weights = chunk.series.value(chunk.products())
-                inside = torch.bmm(chunk.mask_(weights), times(chunk.u, chunk.passing.column))
-                past = torch.bmm(chunk.query_features().mT, running)
-                total = times(inside, chunk.passing.row).add_(times(past, chunk.passing.from_past))
-                y[group.heads, :, chunk.place] = total.unflatten(1, (q.shape[1], -1))
-                running = chunk.advance(running)
-            end[group.heads] = running
+        y, end = walk_forward(Inputs(q, k, u, layout.decay(decay), rows, layout), state)
         ctx.save_for_backward(q, k, u, decay, state, rows, *((None, None) if decay is None else (y, end)))
         ctx.layout = layout
         ctx.set_materialize_grads(False)
@@ -103,20 +95,53 @@ class _Chunked(torch.autograd.Function):
         inputs = Inputs(q, k, u, ctx.layout.decay(decay), rows, ctx.layout)
         dy = q.new_zeros(*q.shape[:3], u.shape[-1]) if dy is None else dy
         d_end = torch.zeros_like(state) if d_end is None else d_end
-        grads = _Gradients(dy, *(torch.empty_like(x, dtype=inputs.dtype) for x in (q, k, u)))
-        d_state = torch.empty_like(state)
-        for group in ctx.layout.groups():
-            _backward_queries(inputs, group, grads, state[group.heads].clone())
-            d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
-        d_decay = None
-        if isinstance(inputs.decay, RunningDecay) and ctx.needs_input_grad[3]:
-            d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
-            d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
-        elif isinstance(inputs.decay, ChannelDecay):
-            at_query, at_key = (grads.q * q).sum(1), grads.k * k
-            at_key[:, -1] -= _exponents(ctx.layout.features, (d_end * end).sum(-1))
-            d_decay = inputs.decay.gradient(at_query, at_key).to(decay.dtype)
-        return grads.q.to(q.dtype), grads.k.to(k.dtype), grads.u.to(u.dtype), d_decay, d_state, None, None
+        needs_decay = ctx.needs_input_grad[3] or isinstance(inputs.decay, ChannelDecay)
+        return *walk_backward(inputs, state, y, end, dy, d_end, needs_decay), None, None
+
+
+def walk_forward(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Tensor, Tensor]:
+    """The sums, and the state after them."""
+    layout, groups = inputs.layout, inputs.q.shape[1]
+    y = inputs.q.new_empty(*inputs.q.shape[:3], inputs.u.shape[-1])
+    end = torch.empty_like(state)
+    for group in layout.groups():
+        running = state[group.heads].clone()
+        for chunk in inputs.chunks(group, layout.places()):
+            weights = chunk.series.value(chunk.products())
+            inside = torch.bmm(chunk.mask_(weights), times(chunk.u, chunk.passing.column))
+            past = torch.bmm(chunk.query_features().mT, running)
+            total = times(inside, chunk.passing.row).add_(times(past, chunk.passing.from_past))
+            y[group.heads, :, chunk.place] = total.unflatten(1, (groups, -1))
+            running = chunk.advance(running)
+        end[group.heads] = running
+    return y, end
+
+
+def walk_backward(
+    inputs: Inputs,
+    state: Tensor,
+    y: Tensor | None,
+    end: Tensor | None,
+    dy: Tensor,
+    d_end: Tensor,
+    needs_decay: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+    """The gradients of q, k, u, the decay and the state."""
+    q, k, u, layout = inputs.q, inputs.k, inputs.u, inputs.layout
+    grads = _Gradients(dy, *(torch.empty_like(x, dtype=inputs.dtype) for x in (q, k, u)))
+    d_state = torch.empty_like(state)
+    for group in layout.groups():
+        _backward_queries(inputs, group, grads, state[group.heads].clone())
+        d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
+    d_decay = None
+    if needs_decay and isinstance(inputs.decay, RunningDecay):
+        d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
+        d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
+    elif needs_decay and isinstance(inputs.decay, ChannelDecay):
+        at_query, at_key = (grads.q * q).sum(1), grads.k * k
+        at_key[:, -1] -= _exponents(layout.features, (d_end * end).sum(-1))
+        d_decay = inputs.decay.gradient(at_query, at_key).to(inputs.decay.steps.dtype)
+    return grads.q.to(q.dtype), grads.k.to(k.dtype), grads.u.to(u.dtype), d_decay, d_state
 
 
 def _exponents(features: SymmetricFeatures, weights: Float[Tensor, "M F"]) -> Float[Tensor, "M D"]:

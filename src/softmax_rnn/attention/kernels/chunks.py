@@ -16,6 +16,7 @@ from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
 from softmax_rnn.attention.forms.form import CHANNEL_CHUNK
 from softmax_rnn.attention.kernels.blocks import Group, Scratch
+from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.scores import Series
 from softmax_rnn.attention.visibility import Visibility
 
@@ -214,7 +215,7 @@ class Inputs:
                 q,
                 k,
                 self.u[heads, place].to(self.dtype),
-                None if self.rows is None else self.rows[heads, :, place].flatten(1, 2),
+                None if self.rows is None else self.rows[heads, :, place].flatten(1, 2).to(self.dtype),
                 memory,
                 layout.features,
                 self._passing(group, place),
@@ -223,8 +224,10 @@ class Inputs:
 
     @cached_property
     def _factors_are_floats(self) -> bool:
-        """Whether no decay inside a chunk is too strong to be a product of two factors, with room for large values."""
+        """Whether no decay inside a chunk is known to be too strong for a product of two factors with large values."""
         assert isinstance(self.decay, RunningDecay)
+        if not may_look(self.decay.c):
+            return False
         c, chunk = self.decay.c, self.layout.chunk
         spans = [c[:, start : start + chunk] for start in range(0, c.shape[1], chunk)]
         widest = torch.stack([(span.amax(1) - span.amin(1)).amax() for span in spans]).amax()

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.forms import fused as form
+from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import differentiable_once
 from softmax_rnn.attention.visibility import Near, Piece
 
@@ -22,14 +23,22 @@ def fused(job: Contraction) -> Sums:
     q = _pad(q.flatten(1, 2), dim)
     k, v = (_pad(x.repeat_interleave(groups, dim=1) if groups > 1 else x, dim) for x in (k, v))
     near = job.visibility.near
-    if job.visibility.is_plain:
+    if job.visibility.is_plain and not (near is not None and traced(q)):
         out = _attention(q, k, v, causal=queries > 1, near=near)
     else:
-        pieces = job.visibility.pieces
-        assert pieces is not None, "the plan refuses the fused form for padding between real keys"
-        out = _by_pieces(pieces, q, k, v, near)
+        pieces = None if job.visibility.is_plain else job.visibility.pieces
+        out = _masked(job, q, k, v) if pieces is None else _by_pieces(pieces, q, k, v, near)
     out = out if width == dim else out[..., :width]
     return Sums(out.unflatten(1, (kv_heads, groups)), normalised=True)
+
+
+def _masked(job: Contraction, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """With a mask of all pairs. A query that sees no key gets its own, which is 0, so that its row is finite."""
+    time = job.k.shape[2]
+    allowed = job.visibility.allowed(slice(job.past, time), slice(0, time), q.device)
+    own = torch.eye(time, dtype=torch.bool, device=q.device)[job.past :]
+    allowed = allowed | (own & ~allowed.any(-1, keepdim=True))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed[:, None], scale=1.0)
 
 
 def _by_pieces(pieces: list[Piece], q: Tensor, k: Tensor, v: Tensor, near: Near | None) -> Tensor:

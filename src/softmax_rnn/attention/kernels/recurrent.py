@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.channel_decay import ChannelDecay
@@ -34,6 +35,8 @@ def through_features(job: Contraction, state: Any) -> tuple[Sums, Any]:
     if state is None:
         state = u.new_zeros(*u.shape[:2], features.count, u.shape[-1])
     state = state.to(u.dtype)
+    if job.k.shape[2] == 1 and not _needs_grad(job, state) and not isinstance(job.decay, ChannelDecay):
+        return _one_step(job, features, u, state)
     outputs = []
     newest = job.own_scores()
     reads_before_decay = isinstance(job.decay, ChannelDecay) and job.decay.reads_before_decay
@@ -50,6 +53,28 @@ def through_features(job: Contraction, state: Any) -> tuple[Sums, Any]:
         key = features.key(job.k[:, :, t].flatten(0, 1)[..., None]).unflatten(0, u.shape[:2])
         state = torch.addcmul(decayed, key, u[:, :, t, None, :])
     return split_sums(job, torch.stack(outputs, dim=3)), state
+
+
+def _needs_grad(job: Contraction, state: Tensor) -> bool:
+    tensors = (job.q, job.k, job.v, state, None if job.decay is None else job.decay.memory)
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def _one_step(
+    job: Contraction, features: SymmetricFeatures, u: Float[Tensor, "B K 1 U"], state: Float[Tensor, "B K F U"]
+) -> tuple[Sums, Float[Tensor, "B K F U"]]:
+    """One position in few calls: the features of queries and key are made together, then two products."""
+    heads, (groups, dim) = u.shape[:2], (job.q.shape[2], job.q.shape[4])
+    keep = keep_of(job, 0, features)
+    decayed = (state if keep is None else state * keep.to(state.dtype)).flatten(0, 1)
+    q, k, u = job.q.reshape(-1, groups, dim), job.k.flatten(0, 1), u.flatten(0, 1)
+    both = features.side_by_side(torch.cat([q, k], 1))
+    rows = None if job.rows is None else job.rows.flatten(0, 1).squeeze(2)
+    past = torch.bmm(features.weighed(both[:, :groups], rows), decayed)
+    # The newest key's weight is taken directly: exact where a sum over features would cancel.
+    y = torch.baddbmm(past, job.score.series(rows).value(torch.bmm(q, k.mT)), u)
+    state = torch.addcmul(decayed, both[:, groups:].mT, u)
+    return split_sums(job, y.unflatten(0, heads).unsqueeze(3)), state.unflatten(0, heads)
 
 
 def keep_of(job: Contraction, t: int, features: SymmetricFeatures) -> Tensor | None:

@@ -52,8 +52,13 @@ class FeatureMap(Part):
         """The map without a rotation by position; None: the vectors themselves."""
         return self
 
+    @property
+    def always_float64(self) -> bool:
+        """Whether float32 has too few digits for these features, whatever they are made of."""
+        return False
+
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
-        """Whether products of these features would leave the range of float32."""
+        """Whether products of these features would leave the range of float32; looks at the numbers."""
         return False
 
     def text(self, x: str) -> str:

@@ -54,7 +54,7 @@ class FeatureSum(Normaliser):
         total = total * (queries.shape[-1] ** -0.5 if scale is None else scale)
         if self.eps:
             total = total + (self.eps * rows.lengths[:, None] if self.per_key else self.eps)
-        rows.report(total)
+        total = rows.reported(total)
         return output.over(total * output.in_units(1.0))
 
     def text(self) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
+from softmax_rnn.attention.constants import constant
 from softmax_rnn.attention.parts.decays import Forgetting
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -45,6 +47,13 @@ _SCHEDULES: dict[Schedule, tuple[Callable[[int, float], list[float]], str]] = {
 }
 
 
+@constant
+def _log_decays(schedule: Schedule, heads: int, depth: float, device: torch.device) -> Tensor:
+    import torch
+
+    return torch.tensor(_SCHEDULES[schedule][0](heads, depth), dtype=torch.float64, device=device)
+
+
 @dataclass(frozen=True)
 class FixedDecay(Forgetting):
     """A constant α per head. No tensor, nothing to learn.
@@ -66,10 +75,8 @@ class FixedDecay(Forgetting):
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """The same at every step."""
-        import torch
-
         depth = 0.0 if self.layer is None or self.layers is None else self.layer / self.layers
-        rates = torch.tensor(_SCHEDULES[self.schedule][0](heads, depth), dtype=torch.float64, device=k.device)
+        rates = _log_decays(self.schedule, heads, depth, k.device)
         return rates[None, :, None].expand(k.shape[0], -1, k.shape[2])
 
     def of_layer(self, layer: int, layers: int) -> Forgetting:

@@ -72,7 +72,7 @@ class RowSum(Normaliser):
             total = total.abs() if self.absolute else total
             total = total.maximum(output.in_units(self.minimum))
         else:
-            rows.report(total)
+            total = rows.reported(total)
         return output.over(total.detach() if self.detach else total)
 
     def is_positive_factor(self, negative_weights: bool) -> bool:

@@ -77,10 +77,14 @@ class Rotated(FeatureMap):
         """That of φ."""
         return dim if self.feature_map is None else self.feature_map.width(dim)
 
+    @property
+    def always_float64(self) -> bool:
+        """Where features of φ span orders of magnitude: a rotated sum of those cancels."""
+        return self.feature_map is not None and (self.feature_map.spans_orders or self.feature_map.always_float64)
+
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
-        """Where φ does, and where its features span orders of magnitude: a rotated sum of those cancels."""
-        inner = self.feature_map
-        return inner is not None and (inner.spans_orders or inner.needs_float64(q, k))
+        """Where φ does."""
+        return self.feature_map is not None and self.feature_map.needs_float64(q, k)
 
     def features(self, x: Tensor, side: Side) -> Tensor:
         """Angles in float64: at position 60,000 float32 has few digits of them left."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
+from softmax_rnn.attention.constants import constant
 from softmax_rnn.attention.parts.feature_maps import FeatureMap, Side
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -44,7 +45,7 @@ class RandomFeatures(FeatureMap):
     def features(self, x: Tensor, side: Side) -> Tensor:
         """Positive features."""
         y = x * x.shape[-1] ** -0.25
-        omega = directions(x.shape[-1], self.count, self.seed, self.orthogonal).to(x)
+        omega = _directions_on(x.device, x.dtype, int(x.shape[-1]), self.count, self.seed, self.orthogonal)
         log = y @ omega.mT - y.square().sum(-1, keepdim=True) / 2
         return (log - math.log(self.count) / 2).exp()
 
@@ -53,7 +54,12 @@ class RandomFeatures(FeatureMap):
         return f"exp(ω{x}−|{x}|²/2)"
 
 
-@cache
+@constant
+def _directions_on(device: torch.device, dtype: torch.dtype, *drawn: int | bool) -> Tensor:
+    return directions(*drawn).to(device, dtype)  # type: ignore[arg-type]
+
+
+@constant
 def directions(dim: int, count: int, seed: int, orthogonal: bool) -> Tensor:
     """ω (count, dim): rows of N(0, I), orthogonal to each other in blocks of dim where that is wanted."""
     import torch

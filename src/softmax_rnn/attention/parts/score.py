@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
@@ -200,9 +201,14 @@ class Polynomial(Score):
         return any(float(polynomial(x)) < -1e-12 for x in points)
 
     def series(self, rows: Tensor | None = None) -> Series:
-        """Σ_n coefficients[n] · x^n, or the sum with the coefficients of each row."""
+        """Σ_n coefficients[n] · x^n, or the sum with the coefficients of each row.
+
+        ``rows`` of a high Taylor polynomial may be a size and a shift instead: f(size · x) e^(−shift).
+        """
         from softmax_rnn.attention import scores
 
+        if rows is not None and rows.shape[-1] == 2 < len(self.coefficients):
+            return scores.ReducedTaylor(self.degree, rows[..., :1], rows[..., 1:])
         if rows is not None:
             return scores.RowPowers(rows)
         return scores.Taylor(self.degree) if self.is_taylor else scores.Powers(self.coefficients)
@@ -223,7 +229,7 @@ class Polynomial(Score):
     @property
     def orders(self) -> tuple[int, ...]:
         """The orders whose coefficient is not 0; each has its own state."""
-        return tuple(n for n, c in enumerate(self.coefficients) if c != 0)
+        return _orders(self.coefficients)
 
     @property
     def is_taylor(self) -> bool:
@@ -231,6 +237,12 @@ class Polynomial(Score):
         return self.degree < 171 and self.coefficients == taylor_coefficients(self.degree)  # 171! is not a float
 
 
+@cache
+def _orders(coefficients: tuple[float, ...]) -> tuple[int, ...]:
+    return tuple(n for n, c in enumerate(coefficients) if c != 0)
+
+
+@cache
 def taylor_coefficients(order: int) -> tuple[float, ...]:
     """1/n! for n = 0 … order."""
     return tuple(1.0 / math.factorial(n) for n in range(order + 1))

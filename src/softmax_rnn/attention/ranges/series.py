@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.constants import constant
 from softmax_rnn.attention.contraction import Contraction
 from softmax_rnn.attention.fitting import Fitted, KeySummary
 from softmax_rnn.attention.parts import taylor_coefficients
@@ -40,19 +40,18 @@ def chebyshev_coefficients(radius: Float[Tensor, "*rows"], degree: int, power: i
     >>> abs(float(clenshaw(c, t)) - math.exp(2 * (0.3 - 1))) < 1e-9
     True
     """
-    nodes, series = _transform(degree)
-    nodes, series = nodes.to(radius.device), series.to(radius.device)
+    nodes, series = _transform(degree, radius.device)
     return torch.exp(radius[..., None] / power * (nodes - 1)) @ series
 
 
-@cache
-def _transform(degree: int) -> tuple[Float[Tensor, " M"], Float[Tensor, "M O"]]:
+@constant
+def _transform(degree: int, device: torch.device) -> tuple[Float[Tensor, " M"], Float[Tensor, "M O"]]:
     """Chebyshev nodes, and the cosine transform from values there to coefficients."""
     count = max(NODES, 2 * degree + 2)
     angle = (torch.arange(count, dtype=torch.float64) + 0.5) * math.pi / count
     series = torch.cos(angle[:, None] * torch.arange(degree + 1, dtype=torch.float64)) * 2 / count
     series[:, 0] /= 2
-    return torch.cos(angle), series
+    return torch.cos(angle).to(device), series.to(device)
 
 
 class FittedOnRange(Fitted):
@@ -91,23 +90,23 @@ class FittedOnRange(Fitted):
         steps = self.score.degree // power
         if self.at_a_point:
             scaled = [c / power**n for n, c in enumerate(taylor_coefficients(steps))]
-            rows = self.centre.new_tensor(scaled).expand(*self.centre.shape, -1)
+            rows = torch.stack([torch.full_like(self.centre, c) for c in scaled], -1)
         else:
-            monomials = torch.from_numpy(_monomials_of_chebyshev(steps)).to(self.centre.device)
+            monomials = _monomials_of_chebyshev(steps, self.centre.device)
             rows = chebyshev_coefficients(self.radius, steps, power) @ monomials
         rows = _shifted(_to_power(rows, power), self.centre / self.radius)
         q = job.q / self.radius[..., None]
         return replace(job, score=polynomial, q=q, rows=rows, log_scale=self.log_scale)
 
 
-@cache
-def _monomials_of_chebyshev(degree: int) -> np.ndarray:
+@constant
+def _monomials_of_chebyshev(degree: int, device: torch.device) -> Float[Tensor, "O O"]:
     """Row n: the coefficients of T_n in powers of t."""
     table = np.zeros((degree + 1, degree + 1))
     for n in range(degree + 1):
         row = np.polynomial.chebyshev.cheb2poly([0.0] * n + [1.0])
         table[n, : len(row)] = row
-    return table
+    return torch.from_numpy(table).to(device)
 
 
 def _to_power(rows: Float[Tensor, "*rows O"], power: int) -> Float[Tensor, "*rows N"]:

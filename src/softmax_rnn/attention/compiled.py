@@ -1,0 +1,76 @@
+"""What `torch.compile` sees of `attend`, `extend` and `step`: one call each, whose body is traced by its operators.
+
+Dynamo would trace the bookkeeping around the mathematics line by line; here it runs as it is, once per graph, and
+AOTAutograd records the operators that it calls. A spec is a text in the graph, a state is its tensors.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+from torch._dynamo import nonstrict_trace
+from torch.utils import _pytree
+
+from softmax_rnn.attention.call import Call, check_call, check_state
+from softmax_rnn.attention.execute import run, run_on
+from softmax_rnn.attention.parts import ChunkEnds
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import FixedState, GrowingState, NearFarState, State
+from softmax_rnn.errors import InputError
+
+
+def _flatten(state: State) -> tuple[list[Tensor], tuple[tuple[str, ...], bool]]:
+    tensors = state.tensors
+    return list(tensors.values()), (tuple(tensors), state.fresh)
+
+
+def _unflatten(tensors: Any, context: tuple[tuple[str, ...], bool]) -> State:
+    names, fresh = context
+    return State.from_tensors(dict(zip(names, tensors, strict=True)), fresh=fresh)
+
+
+for _kind in (FixedState, GrowingState, NearFarState):
+    _pytree.register_pytree_node(
+        _kind, _flatten, _unflatten, serialized_type_name=f"softmax_rnn.attention.state.{_kind.__name__}"
+    )
+
+
+def attend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """`attend.attend`, traced."""
+    _check(spec)
+    return _attend(spec.text, q, k, v, {name: x for name, x in options.items() if x is not None})
+
+
+def extend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State, **options: Any) -> tuple[Tensor, State]:
+    """`attend.extend`, traced."""
+    _check(spec)
+    return _extend(spec.text, q, k, v, state, {name: x for name, x in options.items() if x is not None})
+
+
+def _check(spec: AttentionSpec) -> None:
+    if isinstance(spec.structure, ChunkEnds):
+        raise InputError("structure: a graph for any length cannot know the ends of chunks; call attention outside it")
+
+
+_spec = cache(AttentionSpec.from_json)
+
+
+def _call(text: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Call, str | None]:
+    given = dict(options)
+    form, told = given.pop("form", None), given.pop("nonpositive")
+    masks = (given.pop("key_mask", None), given.pop("segment_ids", None))
+    return check_call(_spec(text), q, k, v, given, *masks, told), form
+
+
+@nonstrict_trace
+def _attend(text: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> Tensor:
+    return run(*_call(text, q, k, v, options))
+
+
+@nonstrict_trace
+def _extend(text: str, q: Tensor, k: Tensor, v: Tensor, state: State, options: dict[str, Any]) -> tuple[Tensor, State]:
+    call, form = _call(text, q, k, v, options)
+    check_state(call, state)
+    return run_on(call, state, form)

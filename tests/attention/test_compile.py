@@ -1,0 +1,128 @@
+"""`torch.compile(fullgraph=True)` of attention: one graph for all lengths, with the results of the calls themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from attention.cases import AXES, MASKS, NAMES, fresh_state, inputs
+from attention.compare import Result, assert_same, run, seeded
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.attend import attend, step
+from softmax_rnn.attention.parts import ChunkEnds, Levels
+from softmax_rnn.attention.plan import FORMS, Situation
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+QUICK = [("taylor_2", "both"), ("forgetting_transformer", "plain")]
+INDUCTOR = ["softmax", "gated_softmax", "taylor_2", "linear_elu", "retnet", "deltanet", "rwkv6"]
+LENGTHS = (40, 65)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_graphs():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(function: Callable[..., Any], backend: str) -> tuple[Callable[..., Any], CompileCounterWithBackend]:
+    counter = CompileCounterWithBackend(backend)
+    return torch.compile(function, backend=counter, fullgraph=True), counter
+
+
+def for_any_length(spec: AttentionSpec, graph: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The compiled function, told that its axes of time are of any length."""
+
+    def function(key_mask: Tensor | None = None, segment_ids: Tensor | None = None, **tensors: Tensor) -> Tensor:
+        masks = {"key_mask": key_mask, "segment_ids": segment_ids}
+        given = {name: x for name, x in masks.items() if x is not None}
+        for name, x in tensors.items():
+            if name in AXES:
+                torch._dynamo.mark_dynamic(x, AXES[name])
+        for x in given.values():
+            torch._dynamo.mark_dynamic(x, 1)
+        return graph(tensors, given)
+
+    return function
+
+
+def check(name: str, mask: str, backend: str) -> None:
+    spec = VARIANTS[name]
+    graph, counter = compiled(lambda tensors, masks: attend(spec, **tensors, **masks), backend)
+    with nonpositive.counted():
+        for time in LENGTHS:
+            given, masks = inputs(spec, time=time), MASKS[mask](time)
+            got: Result = run(for_any_length(spec, graph), given, **masks)
+            assert_same(got, run(lambda **tensors: attend(spec, **tensors), given, **masks), torch.float64)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize(("name", "mask"), QUICK)
+def test_one_graph_for_all_lengths(name: str, mask: str) -> None:
+    check(name, mask, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", [name for name in NAMES if not isinstance(VARIANTS[name].structure, ChunkEnds)])
+def test_every_row(name: str, backend: str) -> None:
+    for mask in ("plain", "both"):
+        torch._dynamo.reset()
+        check(name, mask, backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INDUCTOR)
+def test_inductor(name: str) -> None:
+    check(name, "plain", "inductor")
+
+
+@pytest.mark.parametrize("name", ["taylor_2", pytest.param("retnet", marks=pytest.mark.slow)])
+def test_a_step_is_one_graph_that_writes_where_the_state_stands(name: str) -> None:
+    spec = VARIANTS[name]
+    given = inputs(spec, time=1)
+    state = expected = fresh_state(spec, given)
+    places = {name: x.data_ptr() for name, x in state.tensors.items()}
+    graph, counter = compiled(lambda q, k, v, state: step(spec, q, k, v, state, in_place=True)[0], "aot_eager")
+    with torch.no_grad(), nonpositive.counted():
+        for t in range(4):
+            q, k, v = (seeded(*given[x].shape, seed=t + 7 * i)[:, :, 0] for i, x in enumerate("qkv"))
+            output, expected = step(spec, q, k, v, expected)
+            torch.testing.assert_close(graph(q, k, v, state), output, rtol=1e-10, atol=1e-10)
+    assert {name: x.data_ptr() for name, x in state.tensors.items()} == places
+    assert not state.fresh and counter.frame_count <= 2  # an empty state, and a filled one
+
+
+def test_a_growing_state_has_no_place_of_its_own() -> None:
+    spec = VARIANTS["softmax"]
+    given = inputs(spec, time=1)
+    with pytest.raises(InputError, match="in_place: expected a state of fixed size"):
+        step(spec, *(given[x][:, :, 0] for x in "qkv"), fresh_state(spec, given), in_place=True)
+
+
+def test_rows_of_a_compiled_graph_are_counted_when_it_runs() -> None:
+    spec = VARIANTS["power_2"]
+    given = inputs(spec, time=6)
+    given["q"].zero_()
+    graph, _ = compiled(lambda tensors: attend(spec, **tensors), "eager")
+    with nonpositive.counted() as count:
+        graph(given)
+    assert count.row_sums == 2 * 4 * 6
+
+
+LITERAL = [name for name in NAMES if VARIANTS[name].write_rule or isinstance(VARIANTS[name].structure, Levels)]
+
+
+@pytest.mark.parametrize("name", LITERAL)
+def test_write_rules_and_levels_are_literal_in_a_graph(name: str) -> None:
+    """The table of the page about compiled graphs: these rows are traced in the parallel form, with T × T weights."""
+    situation = Situation(traced=True)
+    forms = [form for form, one in FORMS.items() if one.refuse(VARIANTS[name], situation) is None]
+    assert forms == ["parallel"]

@@ -1,0 +1,132 @@
+"""No number is looked at between inputs and outputs: nothing on a device, or in a compiled graph, has to wait.
+
+Tensors of the CPU are treated like those of a device, every look is an error, and the results are the oracle's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import Tensor
+
+from attention.cases import (
+    CONTRACTIONS,
+    MASKS,
+    NAMES,
+    allowed_forms,
+    attention,
+    in_pieces,
+    inputs,
+    length_of,
+    some,
+    step_by_step,
+    truth,
+)
+from attention.compare import Result, assert_same, run, seeded
+from attention.no_looks import LookError, no_looks
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.looking import blind
+from softmax_rnn.attention.parts import ChunkEnds, Levels
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+
+@contextmanager
+def as_on_a_device():
+    """Looks are neither made nor possible."""
+    with nonpositive.counted(), blind(), no_looks():
+        yield
+
+
+LOOKING = [name for name in NAMES if isinstance(VARIANTS[name].structure, (Levels, ChunkEnds))]
+"""Levels and ends of chunks are found by looking at positions; the page about devices says so."""
+BLIND = [name for name in NAMES if name not in LOOKING]
+
+
+def unlooked(function: Callable[..., Tensor], name: str, mask: str, dtype: torch.dtype) -> Result:
+    time = length_of(name)
+    with as_on_a_device():
+        return run(function, inputs(VARIANTS[name], dtype, time=time), **MASKS[mask](time))
+
+
+@pytest.mark.parametrize("look", [lambda x: x.item(), bool, lambda x: x.tolist(), lambda x: x.nonzero(), float])
+def test_a_look_is_an_error(look) -> None:
+    with no_looks(), pytest.raises(LookError):
+        look(torch.ones(1))
+
+
+def test_a_boolean_index_is_a_look() -> None:
+    x = torch.arange(3)
+    with no_looks(), pytest.raises(LookError, match="boolean"):
+        x[x > 1]
+
+
+@pytest.mark.parametrize("mask", ["plain", "both"])
+@pytest.mark.parametrize("name", some(names=BLIND))
+def test_every_row_on_its_default_form(name: str, mask: str) -> None:
+    assert_same(unlooked(attention(VARIANTS[name]), name, mask, torch.float64), truth(name, mask), torch.float64)
+
+
+@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+def test_every_form(name: str, many_chunks: None) -> None:
+    spec = VARIANTS[name]
+    for form in allowed_forms(spec):
+        got = unlooked(attention(spec, form=form), name, "both", torch.float32)
+        assert_same(got, truth(name, "both"), torch.float32)
+
+
+@pytest.mark.parametrize("name", some(names=BLIND))
+def test_pieces_and_steps(name: str) -> None:
+    known = truth(name, "padded")
+    time = known.output.shape[2]
+    for function in (in_pieces(VARIANTS[name], [time // 2]), step_by_step(VARIANTS[name], prefill=time - 3)):
+        assert_same(unlooked(function, name, "padded", torch.float64), known, torch.float64)
+
+
+@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+def test_long_inputs_without_numbers(name: str) -> None:
+    """On the meta device there are no numbers to look at; the forms are those of long inputs, forward and backward."""
+    spec, time = VARIANTS[name], 300
+    given = {n: x.float().to("meta").requires_grad_() for n, x in inputs(spec, time=time).items()}
+    output = attend(spec, **given, **{n: x.to("meta") for n, x in MASKS["both"](time).items()})
+    grads = torch.autograd.grad(output.sum(), list(given.values()), allow_unused=True)
+    assert output.shape == (*given["q"].shape[:3], given["v"].shape[-1])
+    assert all(g is None or g.shape == x.shape for g, x in zip(grads, given.values(), strict=True))
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e9])
+@pytest.mark.parametrize("name", ["taylor_2", "taylor_4", "power_2", "softmax_taylor_80terms"])
+def test_rows_of_any_size_stay_floats(name: str, size: float) -> None:
+    """Each row's coefficients are reduced where its weights would leave the number range, and only there."""
+    given = inputs(VARIANTS[name], time=20)
+    given["q"][:, :, ::2] *= size
+    looked = attend(VARIANTS[name], **given)
+    for form in allowed_forms(VARIANTS[name]):
+        with as_on_a_device():
+            got = attend(VARIANTS[name], **{n: x.float() for n, x in given.items()}, form=form)
+        torch.testing.assert_close(got.double(), looked, rtol=2e-4, atol=2e-5)
+
+
+def test_rows_that_are_not_positive_are_told_once_and_later() -> None:
+    given = inputs(VARIANTS["power_2"], time=5)
+    given["q"].zero_()
+    with blind(), no_looks():
+        for _ in range(3):
+            attend(VARIANTS["power_2"], **given)
+    with pytest.warns(nonpositive.NonPositiveWarning, match="120 of 120 row sums") as told:
+        nonpositive.tell_later_counts()
+    assert len(told) == 1
+    nonpositive.tell_later_counts()
+
+
+def test_segments_in_pieces_are_refused_on_the_device_too() -> None:
+    q, k, v = seeded(3, 1, 2, 4, 4, seed=1)
+    ids = torch.tensor([[0, 1, 0, 0]])
+    with blind(), pytest.raises(RuntimeError, match="segment_ids: each segment must stand in one piece"):
+        attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)
+    with pytest.raises(InputError, match="segment_ids"):
+        attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)
