@@ -1,5 +1,7 @@
 """Tokenisers: exact, repeatable, saved and loaded."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from softmax_rnn.data.tokenisers import (
     vocabulary_size,
 )
 from softmax_rnn.errors import InputError
+from softmax_rnn.model.pretrained import load_tokenizer as of_model
 
 TEXTS = [f"the cat number {number} sat on the mat; the dog did not" for number in range(50)]
 BYTES = byte_tokenizer()
@@ -111,3 +114,17 @@ def test_a_python_tokenizer_is_encoded_too():
     plain = tokenizer("hello", add_special_tokens=False)["input_ids"]
     assert Encoder(tokenizer)(["hello"])[0].tolist() == [*plain, tokenizer.eos_token_id]
     assert tokenizer_hash(tokenizer) == tokenizer_hash(ByT5Tokenizer(extra_ids=0))
+
+
+def test_a_damaged_tokenizer_is_one_line(tmp_path):
+    byte_tokenizer().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["model"]["vocab"] = {word: {} for word in values["model"]["vocab"]}
+    path.write_text(json.dumps(values))
+    for load, said in (
+        (load_tokenizer, "is not 'bytes' or 'bpe' and cannot be loaded"),
+        (of_model, "cannot be loaded"),
+    ):
+        with pytest.raises(InputError, match=f"^tokenizer: .*{said}: [^\n]+$"):
+            load(str(tmp_path))

@@ -67,7 +67,7 @@ def test_unknown_names_are_refused_with_the_nearest(given, said):
             {"variant": "linear_mamba", "layers": {"0": "softmax"}},
             "layers: the blocks of linear_mamba have no attention",
         ),
-        ({"model": {"layers": {"0": "softmax"}}}, "model.layers: expected no such option, the setting `layers`"),
+        ({"model": {"layers": {"0": "softmax"}}}, "model.layers: not an option of a run: `layers` belongs"),
         ({"data": 5}, "data: expected a source, or settings by name, got 5"),
         ({"data": {"source": "mqar", "length": 64}, "context": 32}, "context: a task's rows have its own length, 64"),
         ({"data": {"test_fraction": 2}}, "test_fraction: expected less than 1, got 2"),

@@ -42,8 +42,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # the tokenizers library raises Exception itself
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"tokenizer: {name!r} is not 'bytes' or 'bpe' and cannot be loaded: {reason}") from error
     if tokenizer.eos_token_id is None:
         raise InputError(f"tokenizer: {name!r} has no eos token, which must end each document")

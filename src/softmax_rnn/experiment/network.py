@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FAILURES = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, StrictDataclassError)
 _OTHER_SETTINGS = {
     "attention_spec": "the setting `variant` says which attention is trained",
-    "layers": "the setting `layers` stands beside `model`, not inside it",
+    "layers": "`layers` belongs beside `model`, not inside it",
     "mixer": "the setting `variant` says what mixes positions",
     "size": "`size` belongs beside `model`, not inside it",
     "variant": "`variant` belongs beside `model`, not inside it",

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -19,8 +17,6 @@ from softmax_rnn.model.configuration import SoftmaxRNNConfig
 
 SHOWN = 4
 """So many tensors are named in an error."""
-# What transformers and safetensors raise for files that are absent, broken or of another model.
-_FAILURES = (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError, StrictDataclassError)
 
 
 def load_model(
@@ -50,7 +46,7 @@ def load_model(
             )
     except InputError as error:
         raise InputError(f"model: {name}: {error}") from error
-    except _FAILURES as error:
+    except Exception as error:  # files that are absent, damaged or of another model raise errors of all kinds
         raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
     check_complete(name, model, info)
     check_finite(name, model)

@@ -54,8 +54,8 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, local_files_only=local)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().splitlines()[0]
+    except Exception as error:  # the tokenizers library raises Exception itself
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
 
 
