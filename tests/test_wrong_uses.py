@@ -41,6 +41,7 @@ USES = [
     use("explain sofmax", "unknown variant 'sofmax'; did you mean 'softmax'?"),
     use("explain taylor_999", "order: expected 0 to 170, got 999"),
     use("verify softmax linear_relo", "did you mean 'linear_relu'?"),
+    use(f"compare softmax {'x' * 5000}", "unknown variant 'xxx"),
     use("compare softmax linear_elo", "unknown variant 'linear_elo'; did you mean 'linear_elu'?"),
     use("generate smollm2 hello --variant sofmax", "did you mean 'softmax'?"),
     use("convert-report smollm2 --variant sofmax", "did you mean 'softmax'?"),

@@ -122,9 +122,6 @@ def test_a_damaged_tokenizer_is_one_line(tmp_path):
     values = json.loads(path.read_text())
     values["model"]["vocab"] = {word: {} for word in values["model"]["vocab"]}
     path.write_text(json.dumps(values))
-    for load, said in (
-        (load_tokenizer, "is not 'bytes' or 'bpe' and cannot be loaded"),
-        (of_model, "cannot be loaded"),
-    ):
-        with pytest.raises(InputError, match=f"^tokenizer: .*{said}: [^\n]+$"):
+    for load in (load_tokenizer, of_model):
+        with pytest.raises(InputError, match=r"^tokenizer: .* cannot be loaded: [^\n]+$"):
             load(str(tmp_path))

@@ -58,9 +58,9 @@ SETTINGS = {"steps": 9, "batch_size": 8, "warmup_steps": 2, "learning_rate": 1e-
 SETTINGS |= {"checkpoint_every": 3, "weight_decay": 0.1, "clip": 0.05, "seed": 7}
 
 
-def train(path, network=None, data=TRAIN, **settings):
+def train(path, network=None, data=TRAIN, test=TEST, **settings):
     network = network or Bigram()
-    job = Job("bigram", network, data, TEST, TrainSettings(**{**SETTINGS, **settings}), RunFolder(path))
+    job = Job("bigram", network, data, test, TrainSettings(**{**SETTINGS, **settings}), RunFolder(path))
     saved = {}
     outcome = run_job(job, lambda weights, folder: saved.update(weights), quiet=True)
     return outcome, saved, job.folder.metrics()
@@ -187,6 +187,13 @@ def test_numbers_that_are_not_finite_stop_the_run_with_step_batch_and_place(tmp_
     assert batch_hash([{"input_ids": torch.from_numpy(taken)}]) in said
     assert "first bad output: middle" in said
     assert len(said.splitlines()) == 1
+
+
+def test_a_test_loss_that_is_not_finite_stops_the_run(tmp_path):
+    with pytest.raises(NonFiniteError, match=r"^step 0: the test loss is nan$"):
+        train(tmp_path / "stop", Breaks(), test=BAD)
+    outcome, _, _ = train(tmp_path / "skip", Breaks(), test=BAD, nonfinite="skip")
+    assert outcome.result["test_loss"] is None
 
 
 def test_steps_that_are_not_finite_are_left_out_and_counted(tmp_path, capsys):

@@ -204,7 +204,7 @@ def _check_positions(model: PreTrainedModel, past: int, prompt: int, new: int) -
         before = f"{past} read before, " if past else ""
         raise InputError(
             f"context: {before}{prompt} of the prompt and {new} new tokens need {needed} positions, but the model"
-            f" knows {limit} (max_position_embeddings)"
+            f" has {limit} (max_position_embeddings)"
         )
 
 

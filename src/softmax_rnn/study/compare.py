@@ -31,11 +31,15 @@ def compare(a: str, b: str) -> dict[str, Any]:
 
 def _kind(name: str) -> str:
     path = Path(name)
-    if (path / "config.yaml").is_file():
-        return "run"
-    if (path / RESULTS).is_file():
-        return "study"
-    if path.is_dir():
+    try:
+        if (path / "config.yaml").is_file():
+            return "run"
+        if (path / RESULTS).is_file():
+            return "study"
+        is_folder = path.is_dir()
+    except OSError:  # JSON text, which is too long for the name of a file
+        return "variant"
+    if is_folder:
         raise InputError(f"compare: the folder {name} is neither a run (no config.yaml) nor a study (no {RESULTS})")
     if "/" in name and not name.endswith(".json"):
         raise InputError(

@@ -189,6 +189,9 @@ class TrainingLoop:
         self._record(values | {"test_loss_by_position": list(scores.by_position)})
         named = {name.replace("test_", "test/"): value for name, value in values.items()}
         self.accelerator.log(named, step=self.counters.step)
+        if scores.tokens and not math.isfinite(scores.loss) and settings.nonfinite == "stop":
+            hint = "; lower the learning rate" if self.counters.step else ""
+            raise NonFiniteError(f"step {self.counters.step}: the test loss is {scores.loss}{hint}")
 
     def save(self) -> None:
         """Write a checkpoint: a folder that is there whole or not at all."""
