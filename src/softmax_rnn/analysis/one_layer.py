@@ -61,10 +61,22 @@ class LayerInputs:
         assert isinstance(attention, SpecAttention) and not spec.tensors and not attention.spec.tensors
         before, attention.spec = attention.spec, spec
         try:
-            with torch.no_grad(), self._layers_from(layer):
-                return mean_loss(lambda start, window: self._rest(layer, start), self.ids, self.context)
+            return self._loss_from(layer)
         finally:
             attention.spec = before
+
+    def loss_with(self, layer: int, attention: nn.Module) -> Perplexity:
+        """The loss with another attention module in one layer."""
+        block: Any = self.model.model.layers[layer]
+        before, block.self_attn = block.self_attn, attention
+        try:
+            return self._loss_from(layer)
+        finally:
+            block.self_attn = before
+
+    def _loss_from(self, layer: int) -> Perplexity:
+        with torch.no_grad(), self._layers_from(layer):
+            return mean_loss(lambda start, window: self._rest(layer, start), self.ids, self.context)
 
     def _rest(self, layer: int, start: int) -> Tensor:
         return self.model(inputs_embeds=self.inputs[start, layer], use_cache=False).logits[0]

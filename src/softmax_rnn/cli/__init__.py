@@ -7,6 +7,7 @@ from softmax_rnn.cli.attention import explain, variants, verify
 from softmax_rnn.cli.bench import bench_app
 from softmax_rnn.cli.doctor import doctor
 from softmax_rnn.cli.explore import explore
+from softmax_rnn.cli.linearise import linearise
 from softmax_rnn.cli.model import convert_report, evaluate, generate
 from softmax_rnn.cli.report import compare, report, watch
 from softmax_rnn.cli.study import study
@@ -18,7 +19,7 @@ for command in (variants, explain, verify):
     add(app, command)
 add(app, generate, "models")
 add(app, train, "train")
-for command in (study, report, compare, watch, terms):
+for command in (study, report, compare, watch, terms, linearise):
     add(app, command, "study")
 add(app, explore, "explore")
 add(app, doctor)

@@ -47,25 +47,29 @@ class TextData:
     """What the data is, in values that JSON has."""
 
 
-def load_text(config: TextConfig, *, context: int, seed: int) -> TextData:
+def load_text(
+    config: TextConfig, *, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None = None
+) -> TextData:
     """Rows of ``context`` tokens. What was tokenised before is found in the cache.
+
+    A ``tokenizer`` that is given is taken; its name in the config then says only what it is.
 
     Every process of a run may call it: one does the work, the others wait. The seed is that of a stream's order; rows
     that are not streamed come in the order of the documents.
     """
     if context < 1:
         raise InputError(f"context: expected 1 or more, got {context}")
-    return _streamed(config, context, seed) if config.streaming else _at_hand(config, context)
+    return _streamed(config, context, seed, tokenizer) if config.streaming else _at_hand(config, context, tokenizer)
 
 
-def _at_hand(config: TextConfig, context: int) -> TextData:
+def _at_hand(config: TextConfig, context: int, tokenizer: PreTrainedTokenizerBase | None) -> TextData:
     texts = open_texts(config)
     fraction = _fraction(config)
     if config.test_fraction is None:
         fraction = with_a_test(texts, fraction)
     check_split(sides(texts, fraction, config.test_documents), fraction)
     split = _split_key(config, texts, fraction, config.test_documents)
-    tokenizer = _tokenizer(config, texts, fraction, split)
+    tokenizer = tokenizer or _tokenizer(config, texts, fraction, split)
     encoder = Encoder(tokenizer, config.workers)
     folder = config.cache / "tokens" / key(split=split, tokenizer=tokenizer_hash(tokenizer), format=FORMAT)
     labelled = sides(texts, fraction, config.test_documents)
@@ -77,13 +81,13 @@ def _at_hand(config: TextConfig, context: int) -> TextData:
     return _data(config, texts.content_hash, rows, train, test, tokenizer, context)
 
 
-def _streamed(config: TextConfig, context: int, seed: int) -> TextData:
+def _streamed(config: TextConfig, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None) -> TextData:
     records, fingerprint = open_records(config)
     texts = texts_of(records, fingerprint, config)
     fraction = _fraction(config)
     most = config.test_documents or _TEST_DOCUMENTS_OF_A_STREAM
     split = _split_key(config, texts, fraction, most)
-    tokenizer = _tokenizer(config, texts, fraction, split)
+    tokenizer = tokenizer or _tokenizer(config, texts, fraction, split)
     encoder = Encoder(tokenizer, config.workers)
     tokens = key(split=split, tokenizer=tokenizer_hash(tokenizer), format=FORMAT)
     scan = (("test", text) for text in islice((text for text in texts if in_test(text, fraction)), most))

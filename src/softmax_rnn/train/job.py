@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from softmax_rnn.train.checkpoint import Writer, latest_checkpoint
 from softmax_rnn.train.folder import DiskError, RunFolder, disk_errors
 from softmax_rnn.train.loop import TrainingLoop
 from softmax_rnn.train.nonfinite import Diagnosis
+from softmax_rnn.train.objective import Objective
 from softmax_rnn.train.processes import this_share, wait_for_all
 from softmax_rnn.train.progress import TrainProgress
 from softmax_rnn.train.settings import TrainSettings
@@ -44,6 +45,9 @@ class Job:
     diagnose: Diagnosis = lambda network, module: f"first bad output: {module}" if module else "all outputs are finite"
     counted: Callable[[], Mapping[str, int]] = dict
     """What else this process has counted so far, by name; kept in checkpoints, its sums are part of the result."""
+    objective: Objective = field(default_factory=Objective)
+    rate: Callable[[str], float] = lambda name: 1.0
+    """The learning rate of a weight, by its name, in units of the settings'."""
 
 
 @dataclass(frozen=True)

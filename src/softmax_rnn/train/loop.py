@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from softmax_rnn.machine import peak_bytes
 from softmax_rnn.train.batches import Batch, Batches
 from softmax_rnn.train.checkpoint import Checkpoint, write_checkpoint
-from softmax_rnn.train.evaluation import counted, evaluate, loss_sum
+from softmax_rnn.train.evaluation import counted
 from softmax_rnn.train.folder import DiskError, disk_errors
 from softmax_rnn.train.nonfinite import NonFiniteError, first_bad_module, message
 from softmax_rnn.train.optimizer import adamw, set_learning_rate
@@ -47,7 +47,7 @@ class TrainingLoop:
         self.device = self.accelerator.device
         torch.manual_seed(job.settings.seed)
         self.network = self._placed(job.network)
-        self.optimizer = adamw(job.network, job.settings)
+        self.optimizer = adamw(job.network, job.settings, job.rate)
         self.batches = Batches(job.train, job.settings, self.share)
         self.loss = torch.zeros((), device=self.device)
         """The sum of the losses since the last line of metrics."""
@@ -127,11 +127,13 @@ class TrainingLoop:
 
     def _part_loss(self, part: Batch, targets: int) -> Tensor:
         """The sum of this process' losses over the mean number of targets per process: gradients are averaged."""
-        inputs = {name: x for name, x in part.items() if name != "targets"}
-        with self._autocast():
-            logits = self.network(**inputs).logits
+
+        def network(**inputs: Tensor) -> Any:
+            with self._autocast():
+                return self.network(**inputs)
+
         # A step without any target gives 0, not 0/0.
-        return loss_sum(logits, part["targets"]) * (self.share.processes / max(targets, 1))
+        return self.job.objective.loss_sum(network, part) * (self.share.processes / max(targets, 1))
 
     def _leave_out(self, parts: list[Batch], loss: float, norm: float) -> None:
         """A step whose loss or gradient is not finite: end the run, or skip it, as the settings say."""
@@ -171,23 +173,17 @@ class TrainingLoop:
         self.accelerator.log({f"train/{name}": value for name, value in values.items()}, step=counters.step)
 
     def evaluate(self) -> None:
-        """The loss over the whole test split, with its course over the positions of a row."""
+        """What the objective measures on the whole test split: by default the loss, also by position."""
         began, settings = time.perf_counter(), self.settings
         length = len(self.job.test[0]["targets"])
         # As many rows as in training, but not so few that calls cost more than what they compute.
         rows = max(settings.rows_of_process(self.share.processes), EVALUATED_TOKENS // length)
         size = settings.eval_batch_size or rows
         with self._autocast():
-            scores = evaluate(self.job.network, self.job.test, batch_size=size, share=self.share, device=self.device)
-        values = {
-            "test_loss": scores.loss,
-            "test_perplexity": scores.perplexity,
-            "test_accuracy": scores.accuracy,
-            "test_tokens": scores.tokens,
-        }
+            values = self.job.objective.measure(self.job.network, self.job.test, size, self.share, self.device)
         self._away += time.perf_counter() - began
-        self._record(values | {"test_loss_by_position": list(scores.by_position)})
-        named = {name.replace("test_", "test/"): value for name, value in values.items()}
+        self._record(values)
+        named = {n.replace("test_", "test/"): value for n, value in values.items() if not isinstance(value, list)}
         self.accelerator.log(named, step=self.counters.step)
         if scores.tokens and not math.isfinite(scores.loss) and settings.nonfinite == "stop":
             hint = "; lower the learning rate" if self.counters.step else ""

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -30,22 +31,27 @@ def factor(settings: TrainSettings, step: int) -> float:
     return 1.0 - done if settings.schedule == "linear" else (1.0 + math.cos(math.pi * done)) / 2
 
 
-def adamw(network: nn.Module, settings: TrainSettings) -> torch.optim.AdamW:
-    """AdamW; tensors of one dimension decay only when the settings say so."""
-    weights = [p for p in network.parameters() if p.requires_grad]
-    plain = [p for p in weights if p.ndim < 2 and not settings.decay_all]
-    groups = [
-        {"params": [p for p in weights if p.ndim >= 2 or settings.decay_all], "weight_decay": settings.weight_decay},
-        {"params": plain, "weight_decay": 0.0},
+def adamw(
+    network: nn.Module, settings: TrainSettings, rate: Callable[[str], float] = lambda name: 1.0
+) -> torch.optim.AdamW:
+    """AdamW; tensors of one dimension decay only when the settings say so. ``rate`` multiplies the learning rate."""
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
+    for name, weight in network.named_parameters():
+        if weight.requires_grad:
+            groups.setdefault((rate(name), weight.ndim >= 2 or settings.decay_all), []).append(weight)
+    # A fixed order, whatever stands first in the network.
+    ordered = sorted(groups.items(), key=lambda one: (one[0][0], not one[0][1]))
+    values = [
+        {"params": weights, "weight_decay": settings.weight_decay if decays else 0.0, "rate": multiple}
+        for (multiple, decays), weights in ordered
     ]
     betas = (settings.beta1, settings.beta2)
-    groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon)
+    return torch.optim.AdamW(values, lr=settings.learning_rate, betas=betas, eps=settings.epsilon)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings, step: int) -> float:
     """Give the optimizer the learning rate of a step, counted from 0, and return it."""
     rate = settings.learning_rate * factor(settings, step)
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["rate"]
     return rate

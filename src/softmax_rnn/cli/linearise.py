@@ -1,0 +1,177 @@
+"""The command that converts a trained model to another attention and trains the difference away."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from softmax_rnn.cli import complete
+from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.errors import InputError
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def linearise(
+    model: Annotated[
+        str | None, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="The attention: any name, file or parts as elsewhere.", autocompletion=complete.variants
+        ),
+    ] = None,
+    stages: Annotated[
+        str | None, typer.Option(help="Some of calibrate,transfer,distil,tune; the first three when left out.")
+    ] = None,
+    text: Annotated[list[Path] | None, typer.Option(help="A text file to learn from. Repeat.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A corpus, folder or hub name to learn from; stdlib when left out. Repeat.",
+            autocompletion=complete.data,
+        ),
+    ] = None,
+    tokens: Annotated[str | None, typer.Option(help="Tokens that the stages train on, such as 50k or 1M.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the order of data.")] = None,
+    keep_loss: Annotated[
+        str | None, typer.Option(help="Convert only layers that keep the loss within this, such as 3%.")
+    ] = None,
+    state_bytes: Annotated[
+        str | None, typer.Option(help="Convert only as many layers as this decoding state asks for, such as 20M.")
+    ] = None,
+    convert_layers: Annotated[int | None, typer.Option(help="Convert so many layers, those that cost least.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="name=value: window, sinks or order of the target; distil.learning_rate and the like. Repeat."
+        ),
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
+    output: Annotated[Path, typer.Option(help="The folder of the new model; the same command continues it.")] = Path(
+        "models/linearised"
+    ),
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes on this machine that share each step.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the settings and steps, and stop.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Convert a trained model to another attention, in stages: calibrate, transfer, distil.
+
+    Interrupted, the same command continues exactly. The folder is a model for `from_pretrained`, with a report.
+
+    Examples:
+      softmax-rnn linearise smollm2 --to softmax_l2 --tokens 50k --output models/smollm2-l2
+      softmax-rnn linearise runs/mine/final --to taylor_2 --text my.txt --stages calibrate,distil
+      softmax-rnn linearise smollm2 --to near_far --set window=64 --set order=2
+      softmax-rnn linearise smollm2 --to taylor_2 --keep-loss 3%
+    """
+    from softmax_rnn.cli.train import put_text
+    from softmax_rnn.linearise.settings import resolve
+    from softmax_rnn.validation import read_settings
+
+    given: dict[str, Any] = read_settings(config, "config") if config is not None else {}
+    sources = [*(str(path) for path in text or ()), *(data or ())]
+    options = {
+        "model": model,
+        "to": to,
+        "stages": None if stages is None else [name.strip() for name in stages.split(",")],
+        "data": sources or None,
+        "tokens": None if tokens is None else count(tokens, "--tokens"),
+        "context": context,
+        "batch_size": batch_size,
+        "seed": seed,
+        "keep_loss": None if keep_loss is None else part(keep_loss, "--keep-loss"),
+        "state_bytes": None if state_bytes is None else count(state_bytes, "--state-bytes"),
+        "convert_layers": convert_layers,
+    }
+    given |= {name: value for name, value in options.items() if value is not None}
+    for one in settings or []:
+        put_text(given, one)
+    for name, option in (("model", "MODEL"), ("to", "--to")):
+        if name not in given:
+            raise InputError(f"{option} is missing; see softmax-rnn linearise --help")
+    for path in text or ():
+        if not path.is_file():
+            raise InputError(f"--text: {path} cannot be read: no such file")
+    resolved = resolve(given)
+    if dry_run:
+        print(resolved.to_yaml())
+        for name in resolved.training:
+            print(f"{name}: {resolved.steps(name):,} steps")
+    elif processes is not None and processes > 1:
+        _launch(resolved, output, as_json, processes)
+    else:
+        _run(resolved, output, as_json)
+
+
+def count(text: str, option: str) -> int:
+    """A number with an optional ending.
+
+    >>> count("1M", "--tokens"), count("2.5k", "--tokens"), count("400", "--tokens")
+    (1000000, 2500, 400)
+    """
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgG]?)", text.strip().replace(",", ""), re.ASCII)
+    number = round(float(found[1]) * _SIZES[found[2].lower()]) if found else 0
+    if number < 1:
+        raise InputError(f"{option}: expected a positive number such as 50000, 50k or 1M, got {text!r}")
+    return number
+
+
+def part(text: str, option: str) -> float:
+    """A part of something, as a percentage or a number.
+
+    >>> part("3%", "--keep-loss"), part("0.03", "--keep-loss")
+    (0.03, 0.03)
+    """
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?)\s*(%?)", text.strip(), re.ASCII)
+    number = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    if not number:
+        raise InputError(f"{option}: expected a positive part such as 3% or 0.03, got {text!r}")
+    return number
+
+
+def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
+    import tempfile
+
+    from softmax_rnn.linearise.run import check_folder
+    from softmax_rnn.train.launch import launch
+
+    check_folder(config, output)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "linearise.yaml"
+        file.write_text(config.to_yaml(), encoding="utf-8")
+        command = [sys.executable, "-m", "softmax_rnn", "linearise", "--config", str(file), "--output", str(output)]
+        code = launch([*command, "--json"] if as_json else command, processes)
+    raise typer.Exit(code)
+
+
+def _run(config: Any, output: Path, as_json: bool) -> None:
+    from softmax_rnn.linearise.run import linearise as run
+    from softmax_rnn.report.linearise_page import linearise_page, print_linearised
+    from softmax_rnn.report.page import write_page
+    from softmax_rnn.train.processes import this_share
+
+    with redirect_stdout(sys.stderr):
+        found = run(config, output, quiet=as_json)
+    if found.stopped_by is not None:
+        if this_share().rank == 0:
+            typer.echo(f"stopped by {found.stopped_by}; the same command continues", err=True)
+        raise typer.Exit(130)
+    if found.record is None:
+        return
+    page = write_page(linearise_page(found.record), output / "report.html")
+    if as_json:
+        print_json(found.record)
+        return
+    print_linearised(found.record)
+    print(f"model and report: {output}, {page}")

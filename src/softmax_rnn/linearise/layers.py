@@ -1,0 +1,126 @@
+"""Stage 4: which layers to convert under a budget of loss or of state bytes.
+
+After calibration each layer is converted alone and the loss is measured. A hybrid is predicted to cost the sum of what
+its layers cost alone; layers are taken in the order of that cost. Prediction and measurement stand side by side.
+
+>>> choice = choose([0.3, 0.01, 0.02], loss=2.0, keep_loss=0.02)
+>>> choice.layers, round(choice.predicted, 2)
+((1, 2), 2.03)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from softmax_rnn.analysis.one_layer import LayerInputs, can_start_inside
+from softmax_rnn.analysis.perplexity import perplexity
+from softmax_rnn.attention.algebra import state_numbers
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError
+from softmax_rnn.linearise.models import attentions
+from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The layers that are converted, and the loss that the sum of their own costs predicts."""
+
+    layers: tuple[int, ...]
+    predicted: float
+
+
+def costs(original: PreTrainedModel, student: PreTrainedModel, ids: Tensor, context: int) -> tuple[float, list[float]]:
+    """The loss of the original on a text, and what it rises by when one layer at a time is the student's."""
+    base = perplexity(original, ids, context).loss
+    inputs = None
+    if can_start_inside(original, len(ids)):
+        assert isinstance(original, SoftmaxRNNForCausalLM)
+        inputs = LayerInputs(original, ids, context)
+    rises = []
+    for layer, attention in enumerate(attentions(student)):
+        if inputs is not None:
+            rises.append(inputs.loss_with(layer, attention).loss - base)
+        else:
+            rises.append(_swapped_loss(original, layer, attention, ids, context) - base)
+    return base, rises
+
+
+def _swapped_loss(model: PreTrainedModel, layer: int, attention: nn.Module, ids: Tensor, context: int) -> float:
+    decoder: Any = model.get_decoder()
+    before = decoder.layers[layer].self_attn
+    decoder.layers[layer].self_attn = attention
+    try:
+        with torch.no_grad():
+            return perplexity(model, ids, context).loss
+    finally:
+        decoder.layers[layer].self_attn = before
+
+
+def choose(
+    rises: Sequence[float],
+    *,
+    loss: float,
+    keep_loss: float | None = None,
+    count: int | None = None,
+    sizes: Sequence[tuple[int, int]] = (),
+    state_bytes: int | None = None,
+) -> Choice:
+    """Under one budget: a part of the loss, a number of layers, or bytes.
+
+    ``sizes`` gives, layer by layer, the bytes of the state as it is and converted.
+    """
+    order = sorted(range(len(rises)), key=lambda layer: rises[layer])
+    if count is not None:
+        if count > len(rises):
+            raise InputError(f"convert_layers: expected at most the {len(rises)} layers of the model, got {count}")
+        chosen = order[:count]
+    elif state_bytes is not None:
+        chosen = _within_bytes(order, sizes, state_bytes)
+    else:
+        assert keep_loss is not None
+        chosen, rise = [], 0.0
+        for layer in order:
+            rise += max(rises[layer], 0.0)
+            if rise > keep_loss * loss:
+                break
+            chosen.append(layer)
+    return Choice(tuple(sorted(chosen)), loss + sum(rises[layer] for layer in chosen))
+
+
+def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: int) -> list[int]:
+    """The fewest layers, those that cost least, whose conversion brings the state within the bytes."""
+    total, chosen = sum(old for old, _ in sizes), []
+    for layer in order:
+        if total <= most:
+            return chosen
+        old, new = sizes[layer]
+        if new < old:
+            total += new - old
+            chosen.append(layer)
+    if total > most:
+        raise InputError(f"state_bytes: with every layer that gets smaller converted the state has {total:,} bytes")
+    return chosen
+
+
+def layer_bytes(model: PreTrainedModel, spec: AttentionSpec | None, context: int) -> int:
+    """What decoding carries of one layer after so many tokens, in float32.
+
+    A window cannot hold more than it has seen; what a form keeps beside it is not counted.
+    """
+    config: Any = model.config
+    if spec is None:
+        return 0
+    dim, value_dim = config.head_dim, getattr(config, "value_dim", None) or config.head_dim
+    heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
+    growing = heads * context * (spec.width(dim) + value_dim)
+    fixed = state_numbers(spec, dim, value_dim)
+    if fixed is None:
+        return 4 * growing
+    hidden = spec.structure is not None and spec.structure.hides_the_rest
+    return 4 * (min(heads * fixed, growing) if hidden else heads * fixed)

@@ -1,0 +1,288 @@
+"""A conversion by one call: stages that each leave a model and what it measures, so that any end can be continued.
+
+linearise.yaml     the resolved settings
+stages/NAME/       a stage: its model in final/, its losses in measured.json; training stages are runs with checkpoints
+config.json, …     the converted model, for `from_pretrained`
+linearise.json     the record, written last: its presence says that the conversion is finished
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.console import say
+from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.config import differences
+from softmax_rnn.files import write_folder, write_json, write_whole
+from softmax_rnn.linearise import calibrate
+from softmax_rnn.linearise.export import export
+from softmax_rnn.linearise.in_order import can_be_refitted, refit_in_order
+from softmax_rnn.linearise.layers import choose, costs, layer_bytes
+from softmax_rnn.linearise.measure import halves, losses
+from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, dtype_of, target_specs
+from softmax_rnn.linearise.record import RECORD, make_record
+from softmax_rnn.linearise.settings import LineariseConfig, resolve
+from softmax_rnn.linearise.stage import train_stage
+from softmax_rnn.linearise.texts import Texts, load_texts
+from softmax_rnn.linearise.transfer import LayerErrors, layer_errors
+from softmax_rnn.model.convert import specs_of
+from softmax_rnn.model.loading import load_model
+from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+from softmax_rnn.train.evaluation import evaluate
+from softmax_rnn.train.folder import RunFolder, environment
+from softmax_rnn.train.processes import any_process, on_cpu, process_group, this_share, wait_for_all
+from softmax_rnn.validation import check_output, read_json, read_settings
+
+SETTINGS = "linearise.yaml"
+LAYER_TOKENS = 1024
+"""So many tokens tell what each layer costs."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """How a conversion ended: with its record, or earlier because a signal asked for it."""
+
+    folder: Path
+    stopped_by: str | None
+    record: dict[str, Any] | None
+
+
+def linearise(config: LineariseConfig, output: str | Path, *, quiet: bool = False) -> Converted:
+    """Convert in a folder. One that holds the same conversion is continued; one that is finished is left as it is."""
+    folder = Path(output)
+    check_folder(config, folder)
+    if (folder / RECORD).exists():
+        return Converted(folder, None, read_json(folder / RECORD, "output"))
+    tokenizer = load_tokenizer(config.model)
+    texts = load_texts(config, tokenizer, config.context)
+    any_stage = config.train_settings((*config.training, "distil")[0])
+    with process_group(any_stage):
+        first = this_share().rank == 0
+        with RunFolder(folder).locked() if first else nullcontext():
+            if first:
+                write_whole(folder / SETTINGS, lambda path: path.write_text(config.to_yaml(), encoding="utf-8"))
+            wait_for_all()
+            with nonpositive.counted():
+                return _Conversion(config, folder, tokenizer, texts, quiet or not first).run()
+
+
+def check_folder(config: LineariseConfig, folder: Path) -> None:
+    """Refuse a folder that holds another conversion, or something else."""
+    check_output(folder, folder=True)
+    if (folder / SETTINGS).exists():
+        changed = differences(resolve(read_settings(folder / SETTINGS, "output")).content(), config.content())
+        if changed:
+            name, (before, now) = next(iter(changed.items()))
+            raise InputError(
+                f"output: {folder} holds a conversion with other settings ({name}: {before!r} → {now!r}); take another"
+            )
+    elif folder.exists() and any(not one.name.startswith(".") for one in folder.iterdir()):
+        raise InputError(f"output: the folder {folder} holds other files and no conversion; take another folder")
+
+
+class _Conversion:
+    """The stages of a conversion, in their order."""
+
+    def __init__(
+        self, config: LineariseConfig, folder: Path, tokenizer: PreTrainedTokenizerBase, texts: Texts, quiet: bool
+    ) -> None:
+        self.config, self.folder, self.tokenizer, self.texts, self.quiet = config, folder, tokenizer, texts, quiet
+        self.loaded = load_pretrained(config.model, dtype_of(config.original))
+        self.ranges = self._ranges()
+        self.original = as_original(self.loaded).to(self._device())
+        self.specs = target_specs(self.original, config.target)
+        if self.ranges is not None:
+            self.specs = calibrate.with_ranges(self.specs, self.ranges)
+        self.first = this_share().rank == 0
+
+    def _device(self) -> torch.device:
+        if on_cpu(self.config.train_settings("distil")):
+            return torch.device("cpu")
+        from accelerate import PartialState
+
+        return PartialState().device
+
+    def _ranges(self) -> Any:
+        """What polynomials on measured ranges need, from the model as it was loaded."""
+        if not calibrate.needs_ranges(self.config.target):
+            return None
+        rows = self.texts.first_rows(max(1, 2048 // self.config.context), self.config.seed)
+        ids = [int(one) for row in rows for one in row["input_ids"]]
+        return calibrate.score_ranges(self.loaded, ids, self.config.context)
+
+    def stage_folder(self, name: str) -> Path:
+        """Where a stage is kept."""
+        return self.folder / "stages" / name
+
+    def run(self) -> Converted:
+        """All stages that are left, then the model and the record."""
+        config = self.config
+        self.measured("original", lambda: self.original)
+        self.measured("before", self.unchanged)
+        previous: Path | None = None
+        for name in config.stages:
+            self.say(f"{name} …")
+            if name == "calibrate":
+                self.calibrate()
+            else:
+                stopped = self.train(name, previous)
+                if stopped is not None:
+                    return Converted(self.folder, stopped, None)
+            previous = self.stage_folder(name) / "final"
+            self.measured(name, lambda path=previous: self.student(path))
+            shutil.rmtree(self.stage_folder(name) / "checkpoints", ignore_errors=True)
+        assert previous is not None
+        record = None
+        if self.first:
+            record = make_record(config, self.folder, self.texts.facts, self.original, self.student(previous))
+            record["environment"] = environment()
+            export(self.folder, previous, self.tokenizer, record)
+            write_json(self.folder / RECORD, record)
+            for name in config.stages:
+                shutil.rmtree(self.stage_folder(name) / "final", ignore_errors=True)
+        wait_for_all()
+        return Converted(self.folder, None, record)
+
+    def unchanged(self) -> PreTrainedModel:
+        """The conversion before any stage."""
+        return converted(self.original, self.specs, self.config.forget_bias, self.config.seed)
+
+    def student(self, path: Path) -> PreTrainedModel:
+        """The model that a stage left."""
+        return load_model(path, dtype=torch.float32).to(self.original.device)  # pyright: ignore[reportArgumentType]
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if not self.quiet:
+            say(text)
+
+    def done(self, path: Path) -> bool:
+        """Whether a file was written before; all processes get the same answer before any writes it."""
+        return any_process(path.exists(), self.original.device)
+
+    def measured(self, name: str, model: Callable[[], PreTrainedModel]) -> None:
+        """The losses after a stage, the errors of its attentions, and its halves; once."""
+        path = self.stage_folder(name) / "measured.json"
+        if self.done(path):
+            return
+        one = model().eval()
+        values: dict[str, Any] = {"losses": losses(one, self.texts.held_out)}
+        if one is not self.original:
+            layers = self.converted_layers(one)
+            errors = LayerErrors(self.original, one, layers)
+            rows = [row for rows in self.texts.held_out.values() for row in rows[:2]]
+            found = layer_errors(errors, rows, device=self.original.device)
+            values["errors"] = [{"layer": n, "error": e} for n, e in zip(layers, found, strict=True)]
+            values["halves"] = halves(one, self.texts.held_out)
+        if self.first:
+            write_json(path, values)
+        wait_for_all()
+        shown = ", ".join(f"{row['text']} {row['loss']:.4f}" for row in values["losses"] if row["loss"] is not None)
+        self.say(f"{name}: loss {shown or 'not finite'}")
+
+    def converted_layers(self, model: PreTrainedModel) -> list[int]:
+        """The layers whose attention is not the original's."""
+        pairs = zip(specs_of(model), specs_of(self.original), strict=True)
+        layers = [number for number, (new, old) in enumerate(pairs) if new != old]
+        if not layers:
+            raise InputError("to: every layer has this attention already; there is nothing to convert")
+        return layers
+
+    def calibrate(self) -> None:
+        """Stage 1, and which layers are converted."""
+        config, folder = self.config, self.stage_folder("calibrate")
+        if self.done(folder / "result.json"):
+            return
+        began = time.perf_counter()
+        count = max(2, config.calibration_tokens // config.context)
+        rows = self.texts.first_rows(count, config.seed)
+        held = max(1, len(rows) // 4)
+        student = self.unchanged()
+        sums = calibrate.head_sums(self.original, student, rows[:-held] or rows)
+        tried: dict[str, float] = {}
+        weights: dict[str, dict[str, Tensor]] = {}
+        methods = (*calibrate.METHODS, *(["in order"] if can_be_refitted(self.original) else []))
+        for method in methods:
+            if method == "in order":
+                calibrate.apply(student, self.original, sums, "scales")
+                refit_in_order(self.original, student, rows[:-held] or rows)
+            else:
+                calibrate.apply(student, self.original, sums, method)
+            weights[method] = {n: x.clone() for n, x in student.state_dict().items() if n.endswith("o_proj.weight")}
+            tried[method] = evaluate(RowReader(student), rows[-held:], batch_size=1, device=student.device).loss
+        best = min(tried, key=lambda name: tried[name] if tried[name] == tried[name] else float("inf"))
+        student.load_state_dict(weights[best], strict=False)
+        result: dict[str, Any] = {"method": best, "tried": tried, "tokens": len(rows) * config.context}
+        if config.chooses_layers:
+            student, result["layers"] = self.hybrid(student, rows[-held:])
+        if self.first:
+            write_folder(folder / "final", lambda path: student.save_pretrained(path))
+            write_json(folder / "result.json", result | {"seconds": time.perf_counter() - began})
+        wait_for_all()
+
+    def hybrid(self, student: PreTrainedModel, rows: list[Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
+        """The model in which only the layers of the budget are converted, and how they were chosen."""
+        config, original = self.config, self.original
+        ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
+        base, rises = costs(original, student, ids, config.context)
+        old, new = specs_of(original), specs_of(student)
+        sizes = [
+            (layer_bytes(original, a, config.budget_context), layer_bytes(original, b, config.budget_context))
+            for a, b in zip(old, new, strict=True)
+        ]
+        choice = choose(
+            rises,
+            loss=base,
+            keep_loss=config.keep_loss,
+            count=config.convert_layers,
+            sizes=sizes,
+            state_bytes=config.state_bytes,
+        )
+        if not choice.layers:
+            raise InputError("keep_loss: no layer can be converted within the budget; raise it, or train all layers")
+        specs = [b if number in choice.layers else a for number, (a, b) in enumerate(zip(old, new, strict=True))]
+        mixed = converted(original, specs, config.forget_bias, config.seed)
+        for number in choice.layers:
+            attentions(mixed)[number].load_state_dict(attentions(student)[number].state_dict())
+        measured = costs_of(mixed, ids, config.context)
+        rows_of = [
+            {
+                "layer": n,
+                "increase": rise,
+                "converted": n in choice.layers,
+                "bytes": size[0],
+                "converted_bytes": size[1],
+            }
+            for n, (rise, size) in enumerate(zip(rises, sizes, strict=True))
+        ]
+        facts = {"loss": base, "predicted": choice.predicted, "measured": measured, "tokens": len(ids) - 1}
+        return mixed, facts | {"context": config.budget_context, "rows": rows_of}
+
+    def train(self, name: str, previous: Path | None) -> str | None:
+        """A stage that trains; returns the signal that stopped it."""
+        start = self.unchanged() if previous is None else self.student(previous)
+        stage = self.config.stage(name)
+        assert stage.context is not None
+        texts = load_texts(self.config, self.tokenizer, stage.context)
+        layers = self.converted_layers(start)
+        folder = RunFolder(self.stage_folder(name))
+        return train_stage(name, self.config, self.original, start, layers, texts, folder, self.quiet)
+
+
+def costs_of(model: PreTrainedModel, ids: Tensor, context: int) -> float:
+    """The loss of a model on a text."""
+    from softmax_rnn.analysis.perplexity import perplexity
+
+    return perplexity(model, ids, context).loss

@@ -1,0 +1,87 @@
+"""A stage that trains, as a run of the training loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.linearise.distil import Imitation
+from softmax_rnn.linearise.handles import folded
+from softmax_rnn.linearise.models import RowReader, attentions, untie
+from softmax_rnn.linearise.settings import LineariseConfig
+from softmax_rnn.linearise.texts import Texts
+from softmax_rnn.linearise.trained import prepare, rate
+from softmax_rnn.linearise.transfer import LayerErrors, Matching
+from softmax_rnn.train.folder import RunFolder
+from softmax_rnn.train.job import Job, run_job
+from softmax_rnn.train.objective import Objective
+
+WATCHED_ROWS = 2
+"""Held-out rows of each text that a stage is watched on; the whole is measured behind it."""
+
+
+def train_stage(
+    name: str,
+    config: LineariseConfig,
+    original: PreTrainedModel,
+    student: PreTrainedModel,
+    layers: list[int],
+    texts: Texts,
+    folder: RunFolder,
+    quiet: bool,
+) -> str | None:
+    """Train, or go on training; returns the signal that stopped it, None at the end."""
+    if folder.result() is not None:
+        return None
+    stage = config.stage(name)
+    if name != "transfer" and config.untie and stage.weights == "all" and stage.rank is None:
+        untie(student)
+    prepare(student, layers, stage, config.seed)
+    names = _attention_names(student)
+    objective: Objective
+    network: nn.Module
+    if name == "transfer":
+        network, objective = LayerErrors(original, student, layers), Matching()
+    else:
+        network = RowReader(student)
+        objective = Imitation(RowReader(original)) if name == "distil" else Objective()
+
+    def save(weights: dict[str, Tensor], path: Path) -> None:
+        student.save_pretrained(path, state_dict=_of_model(student, weights, names))
+
+    with nonpositive.counted() as count:
+        job = Job(
+            name=name,
+            network=network,
+            train=texts.train,
+            test=[row for rows in texts.held_out.values() for row in rows[:WATCHED_ROWS]],
+            settings=config.train_settings(name),
+            folder=folder,
+            objective=objective,
+            rate=rate,
+            counted=lambda: {"nonpositive_row_sums": count.row_sums},
+        )
+        outcome = run_job(job, save, quiet=quiet, facts={"weights": stage.weights, "rank": stage.rank})
+    return outcome.stopped_by
+
+
+def _attention_names(student: PreTrainedModel) -> dict[str, str]:
+    """Layer → the name of its attention among the modules of the model."""
+    by_module = {id(one): name for name, one in student.named_modules()}
+    return {str(layer): by_module[id(one)] for layer, one in enumerate(attentions(student))}
+
+
+def _of_model(student: PreTrainedModel, weights: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tensor]:
+    """The weights of a network under the names of the model, parametrizations folded; the rest is the model's."""
+    found = {}
+    for name, x in weights.items():
+        first, _, rest = name.partition(".")
+        if first == "attentions":
+            layer, _, rest = rest.partition(".")
+            rest = f"{names[layer]}.{rest}"
+        found[rest] = x
+    known = student.state_dict() if any(name.startswith("attentions.") for name in weights) else {}
+    return folded({**known, **found})

@@ -1,0 +1,89 @@
+"""The texts of a conversion: rows to learn from, all texts joined, and held-out rows of each by itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers.tokenization_utils_base import PreTrainedTokenizerBase
+
+from softmax_rnn.data.rows import Row, Rows, RowStream
+from softmax_rnn.data.text import TextData, load_text
+from softmax_rnn.errors import InputError
+from softmax_rnn.linearise.settings import LineariseConfig
+from softmax_rnn.train.batches import Order
+
+
+class JoinedRows:
+    """Tables of rows one behind the other."""
+
+    def __init__(self, tables: Sequence[Rows]) -> None:
+        self.tables = tables
+
+    @property
+    def content_hash(self) -> str:
+        """Of all tables, in their order."""
+        return hashlib.sha256(" ".join(one.content_hash for one in self.tables).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return sum(len(one) for one in self.tables)
+
+    def __getitem__(self, index: int, /) -> Row:
+        for one in self.tables:
+            if index < len(one):
+                return one[index]
+            index -= len(one)
+        raise IndexError(index)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the stages read."""
+
+    train: Rows | RowStream
+    held_out: dict[str, list[Row]]
+    facts: list[dict[str, Any]]
+
+    def first_rows(self, count: int, seed: int) -> list[Row]:
+        """So many rows to learn from, in a fixed order; those of a stream are its next ones."""
+        if isinstance(self.train, RowStream):
+            return [next(self.train) for _ in range(count)]
+        table = self.train
+        return [table[int(i)] for i in Order(len(table), seed).take(0, min(count, len(table)))]
+
+
+def load_texts(config: LineariseConfig, tokenizer: PreTrainedTokenizerBase, context: int) -> Texts:
+    """All texts, as rows of so many tokens."""
+    if tokenizer.eos_token_id is None:
+        raise InputError("tokenizer: that of the model has no eos token, which must end each document")
+    loaded = [load_text(one, context=context, seed=config.seed, tokenizer=tokenizer) for one in config.data]
+    streams = [one for one in loaded if isinstance(one.train, RowStream)]
+    if streams and len(loaded) > 1:
+        raise InputError("data: a stream cannot be joined with other texts; give it alone, or without streaming")
+    train: Any = loaded[0].train if len(loaded) == 1 else JoinedRows([one.train for one in loaded])  # pyright: ignore[reportArgumentType]
+    names = text_names([one.source for one in config.data])
+    most = max(1, config.eval_tokens // context)
+    held_out = {name: _some(one, most) for name, one in zip(names, loaded, strict=True)}
+    return Texts(train, held_out, [one.facts | {"text": name} for name, one in zip(names, loaded, strict=True)])
+
+
+def _some(data: TextData, most: int) -> list[Row]:
+    """The first held-out rows; of a short text, which may end within a row, all."""
+    return [data.test[i] for i in range(min(most, len(data.test)))]
+
+
+def text_names(sources: Sequence[str]) -> list[str]:
+    """What texts are called: the name of a file without its folder, numbered where two are alike.
+
+    >>> text_names(["books/a.txt", "kjv", "more/a.txt"])
+    ['a.txt', 'kjv', 'a.txt (2)']
+    """
+    names: list[str] = []
+    for source in sources:
+        name = Path(source).name if Path(source).exists() else source
+        count = sum(one == name or one.startswith(f"{name} (") for one in names)
+        names.append(f"{name} ({count + 1})" if count else name)
+    return names

@@ -1,0 +1,69 @@
+"""`softmax-rnn linearise` as a user meets it."""
+
+import json
+
+import pytest
+import yaml
+from tests.linearise.small import saved, settings
+
+from softmax_rnn.__main__ import main
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "model")
+    return tmp_path
+
+
+def config(folder, **more):
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(settings(folder, **more)))
+    return str(path)
+
+
+def test_a_model_a_report_and_a_text(here, capsys):
+    words = ["linearise", "--config", config(here), "--stages", "calibrate", "--output", "new"]
+    assert main(words) == 0
+    assert "original" in capsys.readouterr().out
+    page = (here / "new" / "report.html").read_text()
+    assert "What each stage gained" in page
+    assert str(here) not in (here / "new" / "README.md").read_text()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["to"] == "gated_softmax_no_gate_L2norm_nodivS_noclamp"
+    assert main(["generate", "new", "the old", "--max-new-tokens", "3"]) == 0
+
+
+def test_a_dry_run_makes_nothing(here, capsys):
+    words = ["linearise", "model", "--to", "near_far", "--set", "window=8", "--tokens", "50k", "--output", "new"]
+    assert main([*words, "--dry-run"]) == 0
+    assert "distil: 78 steps" in capsys.readouterr().out
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--to softmax_l2", "MODEL is missing"),
+        ("model", "--to is missing"),
+        ("model --to softmaxl2", "did you mean 'softmax_l2'?"),
+        ("model --to linear_mamba", "to: linear_mamba is an attention with a block of its own"),
+        ("model --to softmax_l2 --stages calibrate,distill", "unknown stage 'distill'; did you mean 'distil'?"),
+        ("model --to softmax_l2 --stages distil,calibrate", "expected stages once each, in the order"),
+        ("model --to softmax_l2 --tokens many", "--tokens: expected a positive number such as"),
+        ("model --to softmax_l2 --keep-loss no", "--keep-loss: expected a positive part such as 3% or 0.03"),
+        ("model --to softmax_l2 --keep-loss 3% --convert-layers 2", "expected one budget, got keep_loss and"),
+        ("model --to softmax_l2 --set window=8", "window: gated_softmax_no_gate_L2norm_nodivS_noclamp sees all keys"),
+        ("model --to hedgehog --set order=2", "order: the weights of hedgehog are not a Taylor polynomial"),
+        ("model --to softmax_l2 --set distil.rate=1", "unknown setting of distil 'rate'"),
+        ("model --to softmax_l2 --set distill.rank=1", "unknown setting 'distill'; did you mean 'distil'?"),
+        ("model --to softmax_l2 --text none.txt", "--text: none.txt cannot be read: no such file"),
+        ("modle --to softmax_l2", "there is no folder modle"),
+        ("model --to softmax_l2 --output model", "holds other files and no conversion"),
+    ],
+)
+def test_wrong_uses_are_one_line(words, said, here, capsys):
+    assert main(["linearise", *words.split()]) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1

@@ -1,0 +1,170 @@
+"""A conversion from a folder to a folder: what it leaves, that each stage gains, and that it continues exactly."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.linearise.small import FAMILIES, saved, settings
+
+from softmax_rnn.errors import InputError
+from softmax_rnn.linearise import run as running
+from softmax_rnn.linearise.run import linearise
+from softmax_rnn.linearise.settings import resolve
+from softmax_rnn.model.loading import load_model
+from softmax_rnn.train import loop
+from softmax_rnn.train.folder import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path):
+    saved(tmp_path / "model")
+
+
+def losses(record):
+    return {row["stage"]: row["loss"] for row in record["losses"]}
+
+
+def error(record, stage):
+    found = [row["error"] for row in record["errors"] if row["stage"] == stage]
+    return sum(found) / len(found)
+
+
+def test_each_stage_lowers_its_own_measure(tmp_path):
+    config = resolve(settings(tmp_path, to="hedgehog", tokens=6000))
+    record = linearise(config, tmp_path / "new", quiet=True).record
+    assert record is not None
+    assert error(record, "calibrate") < error(record, "before")
+    lines = {name: RunFolder(tmp_path / "new" / "stages" / name).metrics() for name in ("transfer", "distil")}
+    transfer = [line["test_loss"] for line in lines["transfer"] if "test_loss" in line]
+    assert transfer[-1] < transfer[0]
+    assert error(record, "transfer") < error(record, "calibrate")
+    divergence = [line["loss"] for line in lines["distil"] if "loss" in line]
+    assert divergence[-1] < divergence[0]
+
+
+def test_the_folder_loads_with_the_logits_of_the_last_stage(tmp_path):
+    config = resolve(settings(tmp_path, stages=["calibrate", "distil"]))
+    original_export, seen = running.export, {}
+
+    def keep(folder, final, tokenizer, record):
+        seen["logits"] = load_model(final)(ids).logits
+        original_export(folder, final, tokenizer, record)
+
+    ids = torch.randint(0, 257, (2, 9), generator=torch.Generator().manual_seed(0))
+    running.export = keep
+    try:
+        record = linearise(config, tmp_path / "new", quiet=True).record
+    finally:
+        running.export = original_export
+    again = load_model(tmp_path / "new")
+    assert torch.equal(again(ids).logits, seen["logits"])
+    assert again.config.tie_word_embeddings is False
+    assert again.lm_head.weight is not again.model.embed_tokens.weight
+    assert (tmp_path / "new" / "tokenizer.json").is_file()
+    card = (tmp_path / "new" / "README.md").read_text()
+    assert f"{losses(record)['distil']:.4f}" in card
+    assert str(tmp_path) not in json.dumps({k: v for k, v in record.items() if k not in ("settings", "model")})
+
+
+@pytest.mark.parametrize("family", ["ours", *FAMILIES])
+def test_every_family_is_converted_saved_and_loaded(family, tmp_path):
+    saved(tmp_path / "model", family)
+    config = resolve(settings(tmp_path, stages=["calibrate", "transfer", "distil"], tokens=400))
+    record = linearise(config, tmp_path / "new", quiet=True).record
+    assert record is not None
+    assert error(record, "calibrate") < error(record, "before")
+    assert load_model(tmp_path / "new")(torch.tensor([[1, 2, 3]])).logits.isfinite().all()
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_killed_anywhere_it_ends_the_same(tmp_path, monkeypatch):
+    config = resolve(settings(tmp_path, to="linear_elu", stages=["calibrate", "transfer", "distil", "tune"]))
+    whole = linearise(config, tmp_path / "whole", quiet=True).record
+    steps, step = 0, loop.TrainingLoop.step
+
+    def dies(self):
+        nonlocal steps
+        steps += 1
+        if steps % 5 == 0:
+            raise KilledError
+        return step(self)
+
+    monkeypatch.setattr(loop.TrainingLoop, "step", dies)
+    ends = 0
+    while not (tmp_path / "cut" / "linearise.json").exists():
+        try:
+            cut = linearise(config, tmp_path / "cut", quiet=True).record
+        except KilledError:
+            ends += 1
+        assert ends < 30
+    assert ends > 2
+    assert [row["loss"] for row in cut["losses"]] == [row["loss"] for row in whole["losses"]]
+    assert cut["errors"] == whole["errors"]
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_low_rank_updates_leave_ordinary_matrices(tmp_path):
+    config = resolve(settings(tmp_path, stages=["distil"], distil={"rank": 2}))
+    linearise(config, tmp_path / "new", quiet=True)
+    names = weights(tmp_path / "new")
+    assert not any("parametrizations" in name for name in names)
+    before = weights(tmp_path / "model")
+    changed = names["model.layers.0.mlp.up_proj.weight"] - before["model.layers.0.mlp.up_proj.weight"]
+    assert 0 < int(torch.linalg.matrix_rank(changed, atol=1e-6)) <= 2
+
+
+def test_a_hybrid_under_a_budget(tmp_path):
+    config = resolve(settings(tmp_path, to="taylor_2", stages=["calibrate"], convert_layers=1))
+    record = linearise(config, tmp_path / "new", quiet=True).record
+    assert record is not None
+    layers = record["layers"]
+    chosen = [row["layer"] for row in layers["rows"] if row["converted"]]
+    cheapest = min(layers["rows"], key=lambda row: row["increase"])
+    assert chosen == [cheapest["layer"]]
+    assert layers["predicted"] == pytest.approx(layers["loss"] + cheapest["increase"])
+    # One converted layer is what was measured alone.
+    assert layers["measured"] == pytest.approx(layers["predicted"], abs=1e-4)
+    assert {row["layer"] for row in record["errors"] if row["stage"] == "calibrate"} == set(chosen)
+
+
+def test_window_alone_state_alone_and_both(tmp_path):
+    config = resolve(settings(tmp_path, to="near_far", window=4, sinks=1, order=2, stages=["calibrate"]))
+    record = linearise(config, tmp_path / "new", quiet=True).record
+    assert record is not None
+    found = {row["part"]: row["loss"] for row in record["halves"] if row["stage"] == "calibrate"}
+    assert set(found) == {"window alone", "state alone"}
+    assert len({losses(record)["calibrate"], *found.values()}) == 3
+
+
+def test_a_polynomial_gets_the_ranges_of_its_heads(tmp_path):
+    spec = {"kind": "exp_on_range", "degree": 4, "range": {"kind": "fixed", "low": [0.0], "high": [0.0]}}
+    to = json.dumps({"score": spec})
+    record = linearise(resolve(settings(tmp_path, to=to, stages=["calibrate"])), tmp_path / "new", quiet=True).record
+    assert record is not None
+    found = load_model(tmp_path / "new").config.specs
+    assert all(len(set(spec.score.range.high)) == 4 for spec in found)
+    assert abs(losses(record)["calibrate"] - losses(record)["original"]) < 0.2
+
+
+def test_another_conversion_in_the_folder_is_refused(tmp_path):
+    linearise(resolve(settings(tmp_path, stages=["calibrate"])), tmp_path / "new", quiet=True)
+    with pytest.raises(InputError, match="holds a conversion with other settings"):
+        linearise(resolve(settings(tmp_path, stages=["calibrate"], seed=1)), tmp_path / "new", quiet=True)
+    with pytest.raises(InputError, match="holds other files and no conversion"):
+        linearise(resolve(settings(tmp_path, stages=["calibrate"])), tmp_path / "model", quiet=True)
+
+
+def test_what_is_converted_already_is_refused(tmp_path):
+    with pytest.raises(InputError, match="every layer has this attention already"):
+        linearise(resolve(settings(tmp_path, to="softmax", stages=["calibrate"])), tmp_path / "new", quiet=True)

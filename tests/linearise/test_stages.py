@@ -1,0 +1,168 @@
+"""The stages by themselves: every row of the table as a target, closed forms, what learns, budgets, settings."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.linearise.small import build
+
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+from softmax_rnn.linearise.calibrate import METHODS, HeadSums, apply, head_sums, refitted, scales
+from softmax_rnn.linearise.distil import divergence_sum
+from softmax_rnn.linearise.handles import add_low_rank, add_scales, folded
+from softmax_rnn.linearise.layers import choose
+from softmax_rnn.linearise.measure import losses
+from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, target_specs, untie
+from softmax_rnn.linearise.settings import StageSettings, resolve
+from softmax_rnn.linearise.trained import prepare
+from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_errors
+
+
+def rows(count=3, time=20, seed=0):
+    chance = np.random.default_rng(seed)
+    made = [chance.integers(0, 257, time + 1) for _ in range(count)]
+    segments = np.repeat([0, 1], [time // 2, time - time // 2])
+    return [{"input_ids": one[:-1], "targets": one[1:], "segment_ids": segments} for one in made]
+
+
+@pytest.fixture(scope="module")
+def original():
+    return as_original(build("llama"))
+
+
+@pytest.mark.parametrize("name", list(VARIANTS))
+def test_every_row_is_a_target_that_calibration_brings_nearer(name, original):
+    specs = target_specs(original, VARIANTS[name])
+    student = converted(original, specs, forget_bias=8.0)
+    errors = LayerErrors(original, student, [0, 1])
+    with nonpositive.counted():
+        before = layer_errors(errors, rows())
+        apply(student, original, head_sums(original, student, rows()), "scales")
+        after = layer_errors(errors, rows())
+    # One number per head is the best one on the text that it was found on; softmax itself has nothing to gain.
+    assert all(new <= old + 1e-9 for new, old in zip(after, before, strict=True))
+    assert all(math.isfinite(one) for one in after)
+
+
+def test_scales_are_those_of_least_squares():
+    generator = torch.Generator().manual_seed(0)
+    new = torch.randn(50, 6, generator=generator)
+    old = new * torch.tensor([2.0, 2, 2, -0.5, -0.5, -0.5])
+    sums = HeadSums.empty(6)
+    sums.add(new, old)
+    weight = torch.randn(4, 6, generator=generator)
+    assert scales(sums, weight, 2).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
+    assert torch.allclose(refitted(sums, weight, 2), weight * torch.tensor([2.0, 2, 2, -0.5, -0.5, -0.5]), atol=1e-5)
+    assert sums.error(weight, weight) > 0.1
+    assert sums.error(refitted(sums, weight, 2), weight) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_error_of_the_sums_is_the_error_that_is_measured(original):
+    student = converted(original, target_specs(original, VARIANTS["linear_elu"]), forget_bias=8.0)
+    sums = head_sums(original, student, rows())
+    for method in METHODS:
+        found = apply(student, original, sums, method)
+        measured = layer_errors(LayerErrors(original, student, [0, 1]), rows())
+        assert found == pytest.approx(measured, rel=1e-3)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "mistral"])
+def test_packed_documents_are_read_as_if_alone(family):
+    reader = RowReader(as_original(build(family)))
+    (row,) = rows(1)
+    ids, segments = torch.tensor(row["input_ids"])[None], torch.tensor(row["segment_ids"])[None]
+    with torch.no_grad():
+        packed = reader(input_ids=ids, segment_ids=segments).logits[:, 10:]
+        alone = reader(input_ids=ids[:, 10:]).logits
+    assert torch.allclose(packed, alone, atol=1e-4)
+
+
+def test_only_the_weights_of_a_stage_learn(original):
+    student = converted(original, target_specs(original, VARIANTS["hedgehog"]), forget_bias=8.0)
+    prepare(student, [1], StageSettings(weights="parts"), seed=0)
+    learning = {name for name, weight in student.named_parameters() if weight.requires_grad}
+    inside = "model.layers.1.self_attn."
+    scale = f"{inside}o_proj.parametrizations.weight.0.scale"
+    original_weight = f"{inside}o_proj.parametrizations.weight.original"
+    assert scale in learning
+    assert {f"{inside}parts.query_map", f"{inside}parts.key_map"} <= learning
+    assert not {original_weight, f"{inside}q_proj.weight", "model.embed_tokens.weight"} & learning
+
+
+def test_transfer_gives_gradients_to_converted_layers_alone(original):
+    student = converted(original, target_specs(original, VARIANTS["taylor_2"]), forget_bias=8.0)
+    prepare(student, [0], StageSettings(weights="attention"), seed=0)
+    network = LayerErrors(original, student, [0]).train()
+    batch = {name: torch.tensor(np.stack([row[name] for row in rows()])) for name in rows()[0]}
+    Matching().loss_sum(network, batch).backward()
+    first, second = attentions(student)
+    assert first.q_proj.weight.grad is not None
+    assert float(first.q_proj.weight.grad.abs().sum()) > 0
+    assert second.q_proj.weight.grad is None
+    assert all(weight.grad is None for weight in original.parameters())
+
+
+def test_what_is_folded_computes_the_same():
+    torch.manual_seed(0)
+    project = torch.nn.Linear(6, 4)
+    add_scales(project, heads=2)
+    add_low_rank(project, rank=2)
+    with torch.no_grad():
+        for weight in project.parameters():
+            weight.add_(torch.randn_like(weight))
+    plain = torch.nn.Linear(6, 4)
+    plain.load_state_dict(folded(project.state_dict()))
+    x = torch.randn(3, 6)
+    assert torch.allclose(plain(x), project(x), atol=1e-6)
+    with pytest.raises(InputError, match="rank: expected at most 4"):
+        add_low_rank(torch.nn.Linear(6, 4), rank=5)
+
+
+def test_divergence_counts_positions_that_count():
+    found, wanted = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).double().split(1)
+    counted = torch.tensor([[True, False, True]])
+    literal = 0.0
+    for t in (0, 2):
+        p, q = wanted[0, t].softmax(-1), found[0, t].softmax(-1)
+        literal += sum(float(a * (a / b).log()) for a, b in zip(p, q, strict=True))
+    assert float(divergence_sum(found, wanted, counted)) == pytest.approx(literal, abs=1e-10)
+
+
+def test_untied_embeddings_are_two():
+    model = as_original(build("llama"))
+    assert untie(model)
+    assert model.lm_head.weight is not model.model.embed_tokens.weight
+    assert torch.equal(model.lm_head.weight, model.model.embed_tokens.weight)
+    assert not untie(model)
+
+
+def test_losses_that_are_not_finite_are_said_to_be_so(original):
+    student = converted(original, target_specs(original, VARIANTS["linear_elu"]), forget_bias=8.0)
+    with torch.no_grad():
+        student.lm_head.weight.fill_(torch.nan)
+    assert losses(student, {"text": rows(1)})[0]["loss"] is None
+
+
+def test_budgets():
+    rises = [0.3, 0.01, -0.005, 0.05]
+    assert choose(rises, loss=2.0, keep_loss=0.03).layers == (1, 2, 3)
+    assert choose(rises, loss=2.0, count=2).layers == (1, 2)
+    sizes = [(100, 10), (100, 10), (100, 120), (100, 10)]
+    # Layer 2 grows and is left alone.
+    assert choose(rises, loss=2.0, sizes=sizes, state_bytes=250).layers == (1, 3)
+    with pytest.raises(InputError, match="state_bytes: with every layer"):
+        choose(rises, loss=2.0, sizes=sizes, state_bytes=50)
+    with pytest.raises(InputError, match="at most the 4 layers"):
+        choose(rises, loss=2.0, count=5)
+
+
+def test_tokens_are_shared_by_the_stages():
+    config = resolve({"model": "m", "to": "softmax_l2", "tokens": 1000, "context": 10, "batch_size": 1})
+    assert [config.steps(name) for name in config.training] == [20, 80]
+    config = resolve({"model": "m", "to": "softmax_l2", "tokens": 1000, "context": 10, "batch_size": 1,
+                      "stages": ["distil", "tune"], "tune": {"context": 50}})  # fmt: skip
+    assert [config.steps(name) for name in config.training] == [50, 10]
+    assert resolve(config.values()) == config
