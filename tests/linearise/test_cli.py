@@ -30,7 +30,7 @@ def test_a_model_a_report_and_a_text(here, capsys):
     assert "What each stage gained" in page
     assert str(here) not in (here / "new" / "README.md").read_text()
     assert main([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["to"] == "gated_softmax_no_gate_L2norm_nodivS_noclamp"
+    assert json.loads(capsys.readouterr().out)["to"] == "softmax_l2"
     assert main(["generate", "new", "the old", "--max-new-tokens", "3"]) == 0
 
 
@@ -53,7 +53,7 @@ def test_a_dry_run_makes_nothing(here, capsys):
         ("model --to softmax_l2 --tokens many", "--tokens: expected a positive number such as"),
         ("model --to softmax_l2 --keep-loss no", "--keep-loss: expected a positive part such as 3% or 0.03"),
         ("model --to softmax_l2 --keep-loss 3% --convert-layers 2", "expected one budget, got keep_loss and"),
-        ("model --to softmax_l2 --set window=8", "window: gated_softmax_no_gate_L2norm_nodivS_noclamp sees all keys"),
+        ("model --to softmax_l2 --set window=8", "window: softmax_l2 sees all keys; take near_far"),
         ("model --to hedgehog --set order=2", "order: the weights of hedgehog are not a Taylor polynomial"),
         ("model --to softmax_l2 --set distil.rate=1", "unknown setting of distil 'rate'"),
         ("model --to softmax_l2 --set distill.rank=1", "unknown setting 'distill'; did you mean 'distil'?"),

@@ -38,6 +38,10 @@ def linearise(
             autocompletion=complete.data,
         ),
     ] = None,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(help="A text to measure on and learn nothing from. Repeat.", autocompletion=complete.data),
+    ] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens that the stages train on, such as 50k or 1M.")] = None,
     context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
@@ -70,8 +74,8 @@ def linearise(
     Interrupted, the same command continues exactly. The folder is a model for `from_pretrained`, with a report.
 
     Examples:
-      softmax-rnn linearise smollm2 --to softmax_l2 --tokens 50k --output models/smollm2-l2
-      softmax-rnn linearise runs/mine/final --to taylor_2 --text my.txt --stages calibrate,distil
+      softmax-rnn linearise smollm2 --to softmax_l2 --tokens 50k
+      softmax-rnn linearise runs/mine/final --to taylor_2 --text my.txt
       softmax-rnn linearise smollm2 --to near_far --set window=64 --set order=2
       softmax-rnn linearise smollm2 --to taylor_2 --keep-loss 3%
     """
@@ -86,6 +90,7 @@ def linearise(
         "to": to,
         "stages": None if stages is None else [name.strip() for name in stages.split(",")],
         "data": sources or None,
+        "measure": measure or None,
         "tokens": None if tokens is None else count(tokens, "--tokens"),
         "context": context,
         "batch_size": batch_size,

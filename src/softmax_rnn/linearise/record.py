@@ -32,7 +32,9 @@ def make_record(
         "to": config.to,
         "formula": config.formula(),
         "parameters": sum(weight.numel() for weight in student.parameters()),
-        "settings": {name: value for name, value in config.values().items() if name not in ("model", "spec", "data")},
+        "settings": {
+            name: value for name, value in config.values().items() if name not in ("model", "spec", "data", "measure")
+        },
         "texts": [_public(one) for one in texts],
         "losses": [{"stage": name, **row} for name in stages for row in measured[name]["losses"]],
         "errors": [{"stage": name, **row} for name in stages for row in measured[name].get("errors", [])],

@@ -68,6 +68,8 @@ class LineariseConfig(BaseModel):
     stages: tuple[Literal["calibrate", "transfer", "distil", "tune"], ...] = ("calibrate", "transfer", "distil")
     data: tuple[TextConfig, ...] = Field(min_length=1)
     """Texts to learn from; each has a held-out side that is measured by itself."""
+    measure: tuple[TextConfig, ...] = ()
+    """Texts of which the held-out side is measured and nothing is learned."""
     tokens: PositiveInt = 1_000_000
     """Positions that all training stages read together."""
     context: PositiveInt = 256
@@ -177,8 +179,10 @@ class LineariseConfig(BaseModel):
     def content(self) -> dict[str, Any]:
         """What the numbers depend on."""
         values = {name: value for name, value in self.values().items() if name not in INCIDENTAL}
-        kept = [{k: v for k, v in one.items() if k not in ("workers", "cache")} for one in values["data"]]
-        return values | {"data": {str(number): one for number, one in enumerate(kept)}}
+        for name in ("data", "measure"):
+            kept = [{k: v for k, v in one.items() if k not in ("workers", "cache")} for one in values[name]]
+            values[name] = {str(number): one for number, one in enumerate(kept)}
+        return values
 
     def content_hash(self) -> str:
         """The same for conversions that must give the same numbers."""
@@ -208,6 +212,7 @@ def resolve(given: Mapping[str, Any]) -> LineariseConfig:
         if options:
             values["to"] += " with " + ", ".join(f"{name} {value}" for name, value in options.items())
     values["data"] = _sources(values.get("data"), values["model"])
+    values["measure"] = _sources(values.get("measure", []), values["model"])
     for name in DEFAULTS:
         stage = values.get(name, {})
         if not isinstance(stage, (Mapping, StageSettings)):

@@ -59,12 +59,13 @@ def load_texts(config: LineariseConfig, tokenizer: PreTrainedTokenizerBase, cont
     """All texts, as rows of so many tokens."""
     if tokenizer.eos_token_id is None:
         raise InputError("tokenizer: that of the model has no eos token, which must end each document")
-    loaded = [load_text(one, context=context, seed=config.seed, tokenizer=tokenizer) for one in config.data]
-    streams = [one for one in loaded if isinstance(one.train, RowStream)]
-    if streams and len(loaded) > 1:
+    sources = (*config.data, *config.measure)
+    loaded = [load_text(one, context=context, seed=config.seed, tokenizer=tokenizer) for one in sources]
+    tables: list[Any] = [one.train for one in loaded[: len(config.data)]]
+    if len(tables) > 1 and any(isinstance(one, RowStream) for one in tables):
         raise InputError("data: a stream cannot be joined with other texts; give it alone, or without streaming")
-    train: Any = loaded[0].train if len(loaded) == 1 else JoinedRows([one.train for one in loaded])  # pyright: ignore[reportArgumentType]
-    names = text_names([one.source for one in config.data])
+    train = tables[0] if len(tables) == 1 else JoinedRows(tables)
+    names = text_names([one.source for one in sources])
     most = max(1, config.eval_tokens // context)
     held_out = {name: _some(one, most) for name, one in zip(names, loaded, strict=True)}
     return Texts(train, held_out, [one.facts | {"text": name} for name, one in zip(names, loaded, strict=True)])
