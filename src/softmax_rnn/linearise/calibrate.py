@@ -28,7 +28,6 @@ from softmax_rnn.data.rows import Row, collate
 from softmax_rnn.linearise.models import RowReader, attention_output, attentions, each_attention, heads_of, shape_of
 
 METHODS = ("scales", "matrix")
-"""Those that look at each layer by itself; `in_order` has the third."""
 RIDGE = 0.03
 """λ, in units of the mean square of a head's outputs."""
 

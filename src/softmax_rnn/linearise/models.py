@@ -69,16 +69,10 @@ class RowReader(nn.Module):
         self.model.gradient_checkpointing_enable()
 
     def forward(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        segment_ids: Tensor | None = None,
-        last_only: bool = False,
+        self, input_ids: Tensor, attention_mask: Tensor | None = None, segment_ids: Tensor | None = None
     ) -> Any:
-        """transformers' own classes know packed documents by positions that begin anew; logits of all or the last."""
+        """transformers' own classes know packed documents by positions that begin anew."""
         options: dict[str, Any] = {"attention_mask": attention_mask, "use_cache": False}
-        if last_only:
-            options["logits_to_keep"] = 1
         if segment_ids is not None and isinstance(self.model, SoftmaxRNNForCausalLM):
             options["segment_ids"] = segment_ids
         elif segment_ids is not None:

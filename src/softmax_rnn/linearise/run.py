@@ -28,7 +28,6 @@ from softmax_rnn.experiment.config import differences
 from softmax_rnn.files import write_folder, write_json, write_whole
 from softmax_rnn.linearise import calibrate
 from softmax_rnn.linearise.export import export
-from softmax_rnn.linearise.in_order import can_be_refitted, refit_in_order
 from softmax_rnn.linearise.layers import choose, costs, layer_bytes
 from softmax_rnn.linearise.measure import halves, losses
 from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, dtype_of, target_specs
@@ -213,13 +212,8 @@ class _Conversion:
         sums = calibrate.head_sums(self.original, student, rows[:-held] or rows)
         tried: dict[str, float] = {}
         weights: dict[str, dict[str, Tensor]] = {}
-        methods = (*calibrate.METHODS, *(["in order"] if can_be_refitted(self.original) else []))
-        for method in methods:
-            if method == "in order":
-                calibrate.apply(student, self.original, sums, "scales")
-                refit_in_order(self.original, student, rows[:-held] or rows)
-            else:
-                calibrate.apply(student, self.original, sums, method)
+        for method in calibrate.METHODS:
+            calibrate.apply(student, self.original, sums, method)
             weights[method] = {n: x.clone() for n, x in student.state_dict().items() if n.endswith("o_proj.weight")}
             tried[method] = evaluate(RowReader(student), rows[-held:], batch_size=1, device=student.device).loss
         best = min(tried, key=lambda name: tried[name] if tried[name] == tried[name] else float("inf"))

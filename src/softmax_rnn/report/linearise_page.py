@@ -74,11 +74,9 @@ def _losses(value: Record) -> Section:
     tried = value["calibration"].get("tried")
     if tried:
         shown = ", ".join(f"{name} {loss:.4f}" for name, loss in tried.items() if loss is not None)
-        words = (
-            "Calibration tried what it has in closed form: a scale per head, a whole output projection, the same from"
-        )
-        words += f" the first layer to the last. Loss on text that none had read: {shown}."
-        blocks.append(Prose(f"{words} It kept: {value['calibration']['method']}."))
+        words = "Calibration tried a scale per head and a whole output projection, both in closed form. Loss on text"
+        words += f" that neither had read: {shown}. It kept: {value['calibration']['method']}."
+        blocks.append(Prose(words))
     return Section("result", "What each stage gained", blocks)
 
 
