@@ -10,7 +10,7 @@ from tests.linearise.small import build
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.linearise.calibrate import METHODS, HeadSums, apply, head_sums, refitted, scales
+from softmax_rnn.linearise.closed_form import METHODS, HeadSums, apply, head_sums, refitted, scales
 from softmax_rnn.linearise.distil import divergence_sum
 from softmax_rnn.linearise.handles import add_low_rank, add_scales, folded
 from softmax_rnn.linearise.layers import choose

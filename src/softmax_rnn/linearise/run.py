@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
@@ -26,11 +25,11 @@ from softmax_rnn.console import say
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import differences
 from softmax_rnn.files import write_folder, write_json, write_whole
-from softmax_rnn.linearise import calibrate
+from softmax_rnn.linearise.calibrate import calibrated
+from softmax_rnn.linearise.closed_form import needs_ranges, score_ranges, with_ranges
 from softmax_rnn.linearise.export import export
-from softmax_rnn.linearise.layers import choose, costs, layer_bytes
 from softmax_rnn.linearise.measure import halves, losses
-from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, dtype_of, target_specs
+from softmax_rnn.linearise.models import as_original, converted, dtype_of, target_specs
 from softmax_rnn.linearise.record import RECORD, make_record
 from softmax_rnn.linearise.settings import LineariseConfig, resolve
 from softmax_rnn.linearise.stage import train_stage
@@ -39,14 +38,11 @@ from softmax_rnn.linearise.transfer import LayerErrors, layer_errors
 from softmax_rnn.model.convert import specs_of
 from softmax_rnn.model.loading import load_model
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
-from softmax_rnn.train.evaluation import evaluate
 from softmax_rnn.train.folder import RunFolder, environment
 from softmax_rnn.train.processes import any_process, on_cpu, process_group, this_share, wait_for_all
 from softmax_rnn.validation import check_output, read_json, read_settings
 
 SETTINGS = "linearise.yaml"
-LAYER_TOKENS = 1024
-"""So many tokens tell what each layer costs."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ class _Conversion:
         self.original = as_original(self.loaded).to(self._device())
         self.specs = target_specs(self.original, config.target)
         if self.ranges is not None:
-            self.specs = calibrate.with_ranges(self.specs, self.ranges)
+            self.specs = with_ranges(self.specs, self.ranges)
         self.first = this_share().rank == 0
 
     def _device(self) -> torch.device:
@@ -115,11 +111,11 @@ class _Conversion:
 
     def _ranges(self) -> Any:
         """What polynomials on measured ranges need, from the model as it was loaded."""
-        if not calibrate.needs_ranges(self.config.target):
+        if not needs_ranges(self.config.target):
             return None
         rows = self.texts.first_rows(max(1, 2048 // self.config.context), self.config.seed)
         ids = [int(one) for row in rows for one in row["input_ids"]]
-        return calibrate.score_ranges(self.loaded, ids, self.config.context)
+        return score_ranges(self.loaded, ids, self.config.context)
 
     def stage_folder(self, name: str) -> Path:
         """Where a stage is kept."""
@@ -205,64 +201,12 @@ class _Conversion:
         if self.done(folder / "result.json"):
             return
         began = time.perf_counter()
-        count = max(2, config.calibration_tokens // config.context)
-        rows = self.texts.first_rows(count, config.seed)
-        held = max(1, len(rows) // 4)
-        student = self.unchanged()
-        sums = calibrate.head_sums(self.original, student, rows[:-held] or rows)
-        tried: dict[str, float] = {}
-        weights: dict[str, dict[str, Tensor]] = {}
-        for method in calibrate.METHODS:
-            calibrate.apply(student, self.original, sums, method)
-            weights[method] = {n: x.clone() for n, x in student.state_dict().items() if n.endswith("o_proj.weight")}
-            tried[method] = evaluate(RowReader(student), rows[-held:], batch_size=1, device=student.device).loss
-        best = min(tried, key=lambda name: tried[name] if tried[name] == tried[name] else float("inf"))
-        student.load_state_dict(weights[best], strict=False)
-        result: dict[str, Any] = {"method": best, "tried": tried, "tokens": len(rows) * config.context}
-        if config.chooses_layers:
-            student, result["layers"] = self.hybrid(student, rows[-held:])
+        rows = self.texts.first_rows(max(2, config.calibration_tokens // config.context), config.seed)
+        student, result = calibrated(config, self.original, self.unchanged(), rows)
         if self.first:
             write_folder(folder / "final", lambda path: student.save_pretrained(path))
             write_json(folder / "result.json", result | {"seconds": time.perf_counter() - began})
         wait_for_all()
-
-    def hybrid(self, student: PreTrainedModel, rows: list[Any]) -> tuple[PreTrainedModel, dict[str, Any]]:
-        """The model in which only the layers of the budget are converted, and how they were chosen."""
-        config, original = self.config, self.original
-        ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
-        base, rises = costs(original, student, ids, config.context)
-        old, new = specs_of(original), specs_of(student)
-        sizes = [
-            (layer_bytes(original, a, config.budget_context), layer_bytes(original, b, config.budget_context))
-            for a, b in zip(old, new, strict=True)
-        ]
-        choice = choose(
-            rises,
-            loss=base,
-            keep_loss=config.keep_loss,
-            count=config.convert_layers,
-            sizes=sizes,
-            state_bytes=config.state_bytes,
-        )
-        if not choice.layers:
-            raise InputError("keep_loss: no layer can be converted within the budget; raise it, or train all layers")
-        specs = [b if number in choice.layers else a for number, (a, b) in enumerate(zip(old, new, strict=True))]
-        mixed = converted(original, specs, config.forget_bias, config.seed)
-        for number in choice.layers:
-            attentions(mixed)[number].load_state_dict(attentions(student)[number].state_dict())
-        measured = costs_of(mixed, ids, config.context)
-        rows_of = [
-            {
-                "layer": n,
-                "increase": rise,
-                "converted": n in choice.layers,
-                "bytes": size[0],
-                "converted_bytes": size[1],
-            }
-            for n, (rise, size) in enumerate(zip(rises, sizes, strict=True))
-        ]
-        facts = {"loss": base, "predicted": choice.predicted, "measured": measured, "tokens": len(ids) - 1}
-        return mixed, facts | {"context": config.budget_context, "rows": rows_of}
 
     def train(self, name: str, previous: Path | None) -> str | None:
         """A stage that trains; returns the signal that stopped it."""
@@ -273,10 +217,3 @@ class _Conversion:
         layers = self.converted_layers(start)
         folder = RunFolder(self.stage_folder(name))
         return train_stage(name, self.config, self.original, start, layers, texts, folder, self.quiet)
-
-
-def costs_of(model: PreTrainedModel, ids: Tensor, context: int) -> float:
-    """The loss of a model on a text."""
-    from softmax_rnn.analysis.perplexity import perplexity
-
-    return perplexity(model, ids, context).loss

@@ -1,0 +1,166 @@
+"""Stage 1, without gradients: the scale of each head in closed form, and numbers that the attention's polynomials need.
+
+Both attentions of a layer read what the original's layer reads. With o the outputs of the original's heads, o′ those of
+the new one's and W the output projection, the sums
+
+    A = Σ_t o′ o′ᵀ        B = Σ_t o′ oᵀ
+
+hold all that least squares asks for. One number per head, all together, minimises Σ_t |W (s ⊙ o′) − W o|² and is
+multiplied into the columns of W; for an L2 norm, whose direction is softmax's own, it is about the mean of |o|. A whole
+matrix in place of W minimises Σ_t |W′ o′ − W o|² + λ |W′ − W diag(s)|²; the last term keeps it near the scales where
+few tokens say little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from softmax_rnn.analysis.capture import read_windows
+from softmax_rnn.attention.ranges.kinds import ExpOnRange, FixedRange
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.data.rows import Row, collate
+from softmax_rnn.linearise.models import RowReader, attention_output, attentions, each_attention, heads_of, shape_of
+
+METHODS = ("scales", "matrix")
+RIDGE = 0.03
+"""λ, in units of the mean square of a head's outputs."""
+
+
+@dataclass
+class HeadSums:
+    """A and B of a layer, and Σ_t o oᵀ, which gives the error its unit."""
+
+    new: Tensor
+    mixed: Tensor
+    old: Tensor
+
+    @classmethod
+    def empty(cls, width: int) -> HeadSums:
+        """Before the first token."""
+        return cls(*(torch.zeros(width, width, dtype=torch.float64) for _ in range(3)))
+
+    def add(self, new: Tensor, old: Tensor) -> None:
+        """More positions, (tokens, heads · E)."""
+        new, old = new.double().cpu(), old.double().cpu()
+        self.new += new.T @ new
+        self.mixed += new.T @ old
+        self.old += old.T @ old
+
+    def error(self, weight: Tensor, original: Tensor) -> float:
+        """Σ_t |W′ o′ − W o|² / Σ_t |W o|²."""
+        weight, original = weight.double().cpu(), original.double().cpu()
+        unit = torch.einsum("ij,jk,ik->", original, self.old, original)
+        cross = torch.einsum("ij,jk,ik->", weight, self.mixed, original)
+        return float((torch.einsum("ij,jk,ik->", weight, self.new, weight) - 2 * cross + unit) / unit)
+
+
+@torch.no_grad()
+def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]) -> list[HeadSums]:
+    """One pass of the original over the rows, each new attention beside the old one."""
+    new = attentions(student)
+    sums = [HeadSums.empty(one.o_proj.in_features) for one in new]  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+    old_heads: list[list[Tensor]] = []
+    real: list[Tensor | None] = []
+
+    def show(layer: int, module: Any, arguments: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
+        with heads_of(new[layer]) as seen:
+            attention_output(new[layer], arguments, options)
+        before = old_heads[layer].pop()
+        keep = slice(None) if real[0] is None else real[0].flatten().bool()
+        sums[layer].add(seen[0].flatten(0, 1)[keep].float(), before.flatten(0, 1)[keep].float())
+
+    contexts = [heads_of(one) for one in attentions(original)]
+    try:
+        old_heads = [one.__enter__() for one in contexts]
+        with each_attention(original, show):
+            for row in rows:
+                batch = {name: x.to(original.device) for name, x in collate([row]).items() if name != "targets"}
+                real[:] = [batch.get("attention_mask")]
+                RowReader(original)(**batch)
+    finally:
+        for one in contexts:
+            one.__exit__(None, None, None)
+    return sums
+
+
+def scales(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
+    """The numbers of the heads that together minimise Σ_t |W (s ⊙ o′) − W o|²."""
+    dim = sums.new.shape[0] // heads
+    products = original.double().cpu().T @ original.double().cpu()
+    gram, right = ((products * x).reshape(heads, dim, heads, dim).sum((1, 3)) for x in (sums.new, sums.mixed))
+    # A head that gives nothing has any scale: the smallest solution has 0.
+    return torch.linalg.lstsq(gram, right.sum(1), driver="gelsd").solution
+
+
+def scaled(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
+    """The original's output projection with the scales of its heads in its columns."""
+    factors = scales(sums, original, heads).repeat_interleave(sums.new.shape[0] // heads)
+    return original * factors.to(original)
+
+
+def ridge_of(gram: Tensor, heads: int) -> Tensor:
+    """λ for each column: in units of the mean square of its head's outputs."""
+    dim = gram.shape[0] // heads
+    size = gram.diagonal().reshape(heads, dim).mean(-1).clamp(min=1e-30)
+    return RIDGE * torch.diag(size.repeat_interleave(dim))
+
+
+def refitted(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
+    """The matrix in place of the output projection."""
+    near, ridge = scaled(sums, original, heads).double().cpu(), ridge_of(sums.new, heads)
+    right = sums.mixed @ original.double().cpu().T + ridge @ near.T
+    return torch.linalg.solve(sums.new + ridge, right).T.to(original)
+
+
+@torch.no_grad()
+def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[HeadSums], method: str) -> list[float]:
+    """Change the output projections of all layers; returns each layer's error."""
+    errors = []
+    for one, old, known in zip(attentions(student), attentions(original), sums, strict=True):
+        weight: Any = one.o_proj.weight  # pyright: ignore[reportAttributeAccessIssue]
+        first: Any = old.o_proj.weight.float()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+        heads = shape_of(one)[0]
+        made = scaled(known, first, heads) if method == "scales" else refitted(known, first, heads)
+        weight.copy_(made)
+        errors.append(known.error(weight, first))
+    return errors
+
+
+def needs_ranges(spec: AttentionSpec) -> bool:
+    """Whether the polynomial stands on a range that is measured beforehand."""
+    return isinstance(spec.score, ExpOnRange) and isinstance(spec.score.range, FixedRange)
+
+
+def score_ranges(model: PreTrainedModel, ids: Sequence[int], context: int) -> list[tuple[list[float], list[float]]]:
+    """The lowest and the highest score of each query head, layer by layer, on a text."""
+    layers: int = model.config.num_hidden_layers
+    ends: list[tuple[Tensor, Tensor] | None] = [None] * layers
+
+    def observe(layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
+        scores = q @ k.repeat_interleave(q.shape[0] // k.shape[0], 0).transpose(-1, -2)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        low = scores.masked_fill(future, torch.inf).amin((-1, -2)).double().cpu()
+        high = scores.masked_fill(future, -torch.inf).amax((-1, -2)).double().cpu()
+        before = ends[layer]
+        ends[layer] = (low, high) if before is None else (low.minimum(before[0]), high.maximum(before[1]))
+
+    read_windows(model, list(ids), context, observe)
+    return [(low.tolist(), high.tolist()) for low, high in (end for end in ends if end is not None)]
+
+
+def with_ranges(specs: Sequence[AttentionSpec], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Any:
+    """The specs with each head's measured lowest and highest score, where they have a fixed range."""
+    found = []
+    for spec, (low, high) in zip(specs, ranges, strict=True):
+        if needs_ranges(spec):
+            score: Any = spec.score
+            measured = FixedRange(low=tuple(low), high=tuple(high))
+            spec = replace(spec, score=replace(score, range=measured))
+        found.append(spec)
+    return tuple(found)
