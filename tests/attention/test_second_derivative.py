@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import gradgradcheck
+from torch.utils.checkpoint import checkpoint
 
 from attention.cases import NAMES, allowed_forms, attention, inputs
 from softmax_rnn.attention.attend import attend
@@ -128,3 +129,22 @@ def test_functional_gradients_are_those_of_autograd(name, form):
     x = q.clone().requires_grad_()
     (expected,) = torch.autograd.grad(loss(x), x)
     assert torch.equal(torch.func.grad(loss)(q), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("taylor_2", "chunked"), ("taylor_2", "blockwise"), ("softmax", "fused"), ("deltanet", "chunked")],
+)
+def test_activations_that_are_computed_again_give_the_same_gradients(name, form):
+    spec = VARIANTS[name]
+    given = inputs(spec, time=40)
+    tensors = {one: x.requires_grad_() for one, x in given.items() if isinstance(x, Tensor) and x.is_floating_point()}
+
+    def output(**values: Tensor) -> Tensor:
+        return attend(spec, **values, form=form).square().sum()
+
+    plain = torch.autograd.grad(output(**tensors), list(tensors.values()))
+    again = checkpoint(output, use_reentrant=False, **tensors)
+    assert isinstance(again, Tensor)
+    for one, other in zip(torch.autograd.grad(again, list(tensors.values())), plain, strict=True):
+        assert torch.equal(one, other)

@@ -42,7 +42,8 @@ def once(form: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
             with torch.no_grad():
                 made = backward(ctx, *grads)
-            return _refusing(form, made, (*grads, *ctx.saved_tensors))
+            # Recomputed activations can be read once: they are asked for again only where someone may differentiate.
+            return _refusing(form, made, (*grads, *ctx.saved_tensors)) if torch.is_grad_enabled() else made
 
         return wrapped
 
