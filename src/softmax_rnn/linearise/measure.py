@@ -90,7 +90,7 @@ class _Only(torch.nn.Module):
 
 @torch.no_grad()
 def decoding(model: PreTrainedModel, contexts: Sequence[int]) -> list[dict[str, Any]]:
-    """The time of a token behind a context, and the bytes that are carried; made-up tokens serve."""
+    """The time of a token after a context, and the bytes that are carried; made-up tokens serve."""
     found = []
     for context in contexts:
         cache, times = SpecCache(specs_of(model)), []

@@ -16,6 +16,7 @@ from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.validation import read_json
 
 RECORD = "linearise.json"
+CALIBRATION = "calibration.json"
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
@@ -25,7 +26,9 @@ def make_record(
     """Losses and errors by stage, what they cost, and the bytes of the decoding state against the context."""
     stages = ["original", "before", *config.stages]
     measured = {name: read_json(folder / "stages" / name / "measured.json", "output") for name in stages}
-    results = {name: RunFolder(folder / "stages" / name).result() or {} for name in config.stages}
+    results = {name: RunFolder(folder / "stages" / name).result() or {} for name in config.training}
+    if "calibrate" in config.stages:
+        results["calibrate"] = read_json(folder / "stages" / "calibrate" / CALIBRATION, "output")
     return {
         "format": 1,
         "model": model_name(config.model),

@@ -30,7 +30,7 @@ from softmax_rnn.linearise.closed_form import needs_ranges, score_ranges, with_r
 from softmax_rnn.linearise.export import export
 from softmax_rnn.linearise.measure import halves, losses
 from softmax_rnn.linearise.models import as_original, converted, dtype_of, target_specs
-from softmax_rnn.linearise.record import RECORD, make_record
+from softmax_rnn.linearise.record import CALIBRATION, RECORD, make_record
 from softmax_rnn.linearise.settings import LineariseConfig, resolve
 from softmax_rnn.linearise.stage import train_stage
 from softmax_rnn.linearise.texts import Texts, load_texts
@@ -198,14 +198,14 @@ class _Conversion:
     def calibrate(self) -> None:
         """Stage 1, and which layers are converted."""
         config, folder = self.config, self.stage_folder("calibrate")
-        if self.done(folder / "result.json"):
+        if self.done(folder / CALIBRATION):
             return
         began = time.perf_counter()
         rows = self.texts.first_rows(max(2, config.calibration_tokens // config.context), config.seed)
         student, result = calibrated(config, self.original, self.unchanged(), rows)
         if self.first:
             write_folder(folder / "final", lambda path: student.save_pretrained(path))
-            write_json(folder / "result.json", result | {"seconds": time.perf_counter() - began})
+            write_json(folder / CALIBRATION, result | {"seconds": time.perf_counter() - began})
         wait_for_all()
 
     def train(self, name: str, previous: Path | None) -> str | None:

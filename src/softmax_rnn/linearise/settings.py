@@ -91,7 +91,7 @@ class LineariseConfig(BaseModel):
     untie: bool = True
     """Give the output its own embeddings before distilling, where they were tied."""
     decode_contexts: tuple[PositiveInt, ...] = (512, 2048)
-    """Contexts behind which a token's time is measured; those that the model does not know are left out."""
+    """Contexts after which a token's time is measured; those that the model does not know are left out."""
     original: Literal["fp32", "bf16"] = "fp32"
     """The numbers in which the original computes."""
     transfer: StageSettings = StageSettings()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from softmax_rnn.attention.custom import variant_from
-from softmax_rnn.attention.parts import Polynomial, taylor_score
+from softmax_rnn.attention.parts import NearKeys, Polynomial, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.models import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
@@ -44,7 +44,7 @@ def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
             raise InputError(f"{option}: expected a whole number, got {given!r}")
     places = {"width" if one == "window" else one: options[one] for one in ("window", "sinks") if one in options}
     if places:
-        if spec.structure is None:
+        if not isinstance(spec.structure, NearKeys):
             raise InputError(f"{next(iter(options))}: {name} sees all keys; take near_far, window or streaming_llm")
         spec = replace(spec, structure=replace(spec.structure, **places))
     if "order" in options:

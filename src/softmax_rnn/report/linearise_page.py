@@ -149,7 +149,7 @@ def _memory(value: Record) -> Section:
     if value["decoding"]:
         columns = [("model", "model"), ("context", "context"), (Column("seconds per token", ".4f"), "seconds")]
         columns.append((Column("bytes carried", ","), "bytes"))
-        blocks.append(rows_table("speed", value["decoding"], columns, "A token behind a context, measured once."))
+        blocks.append(rows_table("speed", value["decoding"], columns, "A token after a context, measured once."))
     return Section("memory-section", "Decoding", blocks)
 
 
