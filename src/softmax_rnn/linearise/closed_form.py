@@ -133,7 +133,7 @@ def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[He
 
 
 def needs_ranges(spec: AttentionSpec) -> bool:
-    """Whether the polynomial stands on a range that is measured beforehand."""
+    """Whether the polynomial is on a range that is measured beforehand."""
     return isinstance(spec.score, ExpOnRange) and isinstance(spec.score.range, FixedRange)
 
 

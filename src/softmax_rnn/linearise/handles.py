@@ -80,7 +80,7 @@ def add_low_rank(project: nn.Module, rank: int) -> None:
 
 
 def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Named weights without parametrizations: what they made of each matrix stands in its place."""
+    """Named weights without parametrizations: what they made of each matrix is in its place."""
     found = {name: x for name, x in weights.items() if ".parametrizations." not in f".{name}"}
     for name, original in weights.items():
         if not name.endswith(_ORIGINAL):

@@ -77,7 +77,7 @@ def _memory(original: PreTrainedModel, student: PreTrainedModel) -> list[dict[st
 
 
 def known_contexts(model: PreTrainedModel, contexts: Sequence[int]) -> list[int]:
-    """Those that leave room for the tokens behind them."""
+    """Those that leave room for the tokens after them."""
     most = getattr(model.config, "max_position_embeddings", None)
     return [one for one in contexts if most is None or one + STEPS <= most]
 

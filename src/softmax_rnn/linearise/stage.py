@@ -20,7 +20,7 @@ from softmax_rnn.train.job import Job, run_job
 from softmax_rnn.train.objective import Objective
 
 WATCHED_ROWS = 2
-"""Held-out rows of each text that a stage is watched on; the whole is measured behind it."""
+"""Held-out rows of each text that a stage is watched on; all are measured after it."""
 
 
 def train_stage(

@@ -18,7 +18,7 @@ from softmax_rnn.train.batches import Order
 
 
 class JoinedRows:
-    """Tables of rows one behind the other."""
+    """Tables of rows one after the other."""
 
     def __init__(self, tables: Sequence[Rows]) -> None:
         self.tables = tables
