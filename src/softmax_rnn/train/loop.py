@@ -185,9 +185,10 @@ class TrainingLoop:
         self._record(values)
         named = {n.replace("test_", "test/"): value for n, value in values.items() if not isinstance(value, list)}
         self.accelerator.log(named, step=self.counters.step)
-        if scores.tokens and not math.isfinite(scores.loss) and settings.nonfinite == "stop":
+        loss = values["test_loss"]
+        if values.get("test_tokens", 1) and not math.isfinite(loss) and settings.nonfinite == "stop":
             hint = "; lower the learning rate" if self.counters.step else ""
-            raise NonFiniteError(f"step {self.counters.step}: the test loss is {scores.loss}{hint}")
+            raise NonFiniteError(f"step {self.counters.step}: the test loss is {loss}{hint}")
 
     def save(self) -> None:
         """Write a checkpoint: a folder that is there whole or not at all."""
