@@ -219,7 +219,8 @@ def test_step_by_step_equals_the_whole(call, data):
     prefill = data.draw(st.integers(0, tensors["q"].shape[2]))
     form = data.draw(st.sampled_from([None, *forms_for(spec, tensors)]))
     truth = run(attention(spec, form=literal_form(spec)), tensors)
-    assert_same(run(step_by_step(spec, prefill, form if prefill else None), tensors), truth, torch.float64)
+    # One position goes through the state, even where that is empty.
+    assert_same(run(step_by_step(spec, prefill, form if prefill > 1 else None), tensors), truth, torch.float64)
 
 
 @for_all(calls(min_time=2), st.data())
