@@ -76,6 +76,13 @@ def test_pieces_and_steps_equal_the_whole(name, mask):
         assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
 
 
+def test_the_platforms_kernel_in_blocks_of_their_real_size():
+    spec = VARIANTS["log_linear_softmax"]
+    tensors = inputs(spec, time=600)
+    truth = run(attention(spec, form="parallel"), tensors)
+    assert_same(run(attention(spec, form="fused"), tensors), truth, torch.float64)
+
+
 @pytest.mark.parametrize("form", ["blockwise", "chunked"])
 def test_blocks_and_chunks_of_their_real_size(form):
     spec = AttentionSpec(score=taylor_score(2), forget_gate=ForgetGate(), structure=Levels())
@@ -127,8 +134,6 @@ def test_what_levels_cannot_stand_beside_is_refused():
             replace(VARIANTS[name], structure=Levels())
     with pytest.raises(InputError, match="count: expected 2 or more levels, got 1"):
         Levels(1)
-    with pytest.raises(InputError, match="levels would need a T × T bias"):
-        attend(VARIANTS["log_linear_softmax"], **inputs(VARIANTS["log_linear_softmax"]), form="fused")
 
 
 def test_a_state_of_another_structure_is_refused():

@@ -125,10 +125,18 @@ class PairLevels:
         if self.table is None:
             return weights.mul_(rows[..., self.columns])
         size, _, keys = self.table.shape
-        own = rows[..., self.columns].unflatten(1, (-1, size)).permute(2, 0, 1, 3)
-        spread = torch.bmm(own.flatten(1, 2), self.table).unflatten(1, own.shape[1:3]).permute(1, 2, 0, 3)
-        weights.view(weights.shape[0], -1, size, keys).mul_(spread)
+        weights.view(weights.shape[0], -1, size, keys).mul_(self._by_head(rows, self.table))
         return weights
+
+    def spread(self, rows: Float[Tensor, "N R L"]) -> Float[Tensor, "N R J"]:
+        """The number of its level for each pair; a column where all pairs have one."""
+        if self.table is None:
+            return rows[..., self.columns]
+        return self._by_head(rows, self.table).flatten(1, 2)
+
+    def _by_head(self, rows: Float[Tensor, "N R L"], table: Float[Tensor, "Q L J"]) -> Float[Tensor, "N G Q J"]:
+        own = rows[..., self.columns].unflatten(1, (-1, table.shape[0])).permute(2, 0, 1, 3)
+        return torch.bmm(own.flatten(1, 2), table).unflatten(1, own.shape[1:3]).permute(1, 2, 0, 3)
 
     def add_sums_(self, target: Float[Tensor, "N R L"], pairs: Float[Tensor, "N R J"]) -> None:
         """Add the sums over the pairs of each level to its column."""

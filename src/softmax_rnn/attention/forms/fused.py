@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
-from softmax_rnn.attention.forms.form import CALL, EXP, MEMORY_PASS, PRODUCT, FormWithKeys, visible_pairs
+from softmax_rnn.attention.forms.blockwise import Blockwise
+from softmax_rnn.attention.forms.form import CALL, EXP, MEMORY_PASS, PASS, PRODUCT, FormWithKeys, visible_pairs
 from softmax_rnn.attention.parts import ChunkEnds, Levels, RowSum, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
@@ -34,7 +35,6 @@ class Fused(FormWithKeys):
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding lies between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
-            "levels would need a T × T bias": isinstance(spec.structure, Levels),
             "the own key is joined behind the ends of chunks": isinstance(spec.structure, ChunkEnds),
             "a window over the keys of a past needs a mask": spec.structure is not None
             and situation.keys > situation.queries,
@@ -54,6 +54,9 @@ class Fused(FormWithKeys):
             block = window_block(spec.structure.width)
             calls += 6 * CALL * s.queries / block
             pairs = s.batch * s.queries * (spec.structure.near + block)
+        if isinstance(spec.structure, Levels):  # a bias per pair; gradients come from blocks
+            products += 4 * PASS
+            calls += 8 * CALL * s.queries / 256 + (Blockwise().cost(spec, s) if s.needs_grad else 0)
         return calls + s.heads * pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:

@@ -15,6 +15,10 @@ from softmax_rnn.attention.visibility import Near, Piece
 
 def fused(job: Contraction) -> Sums:
     """softmax(q·k) v: the numerator divided by the row sum; packed and padded rows piece by piece."""
+    if job.levels is not None:
+        from softmax_rnn.attention.kernels.fused_levels import fused_levels
+
+        return fused_levels(job)
     kv_heads, groups, queries = job.q.shape[1:4]
     width = job.v.shape[3]
     dim = max(job.q.shape[-1], width)
