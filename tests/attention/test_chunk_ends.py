@@ -12,6 +12,7 @@ import oracle
 from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run
 from oracle import chunk_ends, decay, exp, exp5, f, identity, l2, ln, normalised, sum_gv, sum_v, taylor_weight
+from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import ChunkEnds, ForgetGate, Length, taylor_score
@@ -40,7 +41,10 @@ SPECS = {
         AttentionSpec(score=taylor_score(2), forget_gate=ForgetGate(), structure=ChunkEnds(3)),
         normalised(TAYLOR, chunk_ends(3)),
     ),
-    "odd": (with_ends("taylor_1", 2), normalised(taylor_weight(1, identity), chunk_ends(2))),
+    "odd": (
+        AttentionSpec(score=taylor_score(1, scale=0.1), structure=ChunkEnds(2)),
+        normalised(lambda r, j: 1 + 0.1 * oracle.dot()(r, j), chunk_ends(2)),
+    ),
     "l2": (with_ends("softmax_l2", 5), f(lambda r: l2(sum_v(r, exp)), chunk_ends(5))),
     "length": (
         AttentionSpec(score=taylor_score(2), normaliser=Length(), structure=ChunkEnds(2)),
@@ -98,6 +102,17 @@ def test_the_state_keeps_the_ends_alone():
     assert torch.equal(state.keys, tensors["k"][:, :, 3::4])
     summed = with_ends("taylor_2", 4)
     assert isinstance(extend(summed, **tensors, state=fresh_state(summed, tensors))[1], FixedState)
+
+
+def test_rows_with_negative_weights_are_counted_as_without_chunks():
+    plain = AttentionSpec(score=taylor_score(1))
+    tensors = inputs(plain)
+    said = []
+    for spec in (plain, replace(plain, structure=ChunkEnds(1))):
+        with nonpositive.counted() as count:
+            attend(spec, **tensors, form="parallel")
+        said.append((count.row_sums, count.negative_rows))
+    assert said[0] == said[1] and said[0][1] > 0
 
 
 def test_wrong_ones_are_refused():
