@@ -25,9 +25,9 @@ def commands_text() -> str:
 def _lines(command: Any, name: str, level: int) -> Iterator[str]:
     inner = getattr(command, "commands", {})
     yield from (f"{'#' * level} {name}", "")
-    told = inspect.cleandoc(command.help or "").split("\n\n")
-    yield from (line for text in told if not text.startswith(EXAMPLES) for line in (" ".join(text.split()), ""))
-    examples = [inspect.cleandoc(text.removeprefix(EXAMPLES)) for text in told if text.startswith(EXAMPLES)]
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    yield from (line for text in paragraphs if not text.startswith(EXAMPLES) for line in (" ".join(text.split()), ""))
+    examples = [inspect.cleandoc(text.removeprefix(EXAMPLES)) for text in paragraphs if text.startswith(EXAMPLES)]
     if examples:
         yield from ("```sh", *examples, "```", "")
     rows = [_row(one) for one in command.params if one.name != "help" and not getattr(one, "hidden", False)]

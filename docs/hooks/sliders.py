@@ -70,5 +70,5 @@ def _figure(name: str, chart: Any, first: int, caption: str, library: str = "") 
     config = vega_config(in_file) | {"background": "white"}
     text = json.dumps([spec, config]).replace("<", "\\u003c")
     draw = f"vegaEmbed('#{name}', s[0], {{config: s[1], actions: false, ast: true, renderer: 'svg'}})"
-    told = f'<div id="{name}" role="img" aria-label="{caption}"></div><figcaption>{caption}</figcaption>'
-    return f"<figure>{told}</figure>\n{library}<script>{{ const s = {text}; {draw}; }}</script>"
+    figure = f'<div id="{name}" role="img" aria-label="{caption}"></div><figcaption>{caption}</figcaption>'
+    return f"<figure>{figure}</figure>\n{library}<script>{{ const s = {text}; {draw}; }}</script>"

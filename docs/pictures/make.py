@@ -167,10 +167,10 @@ def _console() -> Any:
 def _output(*command: str) -> str:
     """What a command prints in a terminal of this width."""
     settings = os.environ | {"COLUMNS": str(COLUMNS), "FORCE_COLOR": "1"}
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "softmax_rnn", *command], env=settings, capture_output=True, text=True, check=True
     )
-    return told.stdout
+    return done.stdout
 
 
 def _save(console: Any, name: str, title: str) -> None:

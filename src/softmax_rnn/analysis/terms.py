@@ -126,12 +126,12 @@ def truncation_record(
     cuts: list[Cut] = []
     lowest = []
 
-    def told(cut: Cut) -> None:
+    def report(cut: Cut) -> None:
         progress(f"{cut.method} order {cut.order}: loss {cut.loss:.4f}")
 
     for name in methods:
         orders, patience = _orders(name)
-        measured = cutter.sweep(name, orders, tolerance, patience, told)
+        measured = cutter.sweep(name, orders, tolerance, patience, report)
         cuts += measured
         method = METHODS[name]
         row = {"method": name, "title": method.title, "extra_state": method.extra_state, "causal": method.causal}

@@ -84,8 +84,8 @@ def check_call(
     check_segment_ids(segment_ids, shape, q.device)
     wide = working_dtype(spec, q, k)
     tensors = check_tensors(spec, shape, wide, q.device, given)
-    told = check_nonpositive(nonpositive)
-    call = Call(spec, shape, q.to(wide), k.to(wide), v.to(wide), tensors, key_mask, segment_ids, told, q.dtype)
+    policy = check_nonpositive(nonpositive)
+    call = Call(spec, shape, q.to(wide), k.to(wide), v.to(wide), tensors, key_mask, segment_ids, policy, q.dtype)
     return call if key_mask is None else _clean_padding(call, key_mask)
 
 

@@ -106,11 +106,11 @@ def explain(
     spec = VARIANTS[name]
     situation = Situation(1, heads, heads, time, time, head_dim, head_dim, needs_grad=train)
     explanation, row = explain_spec(spec, situation), VARIANTS.row(name)
-    told = {"short": VARIANTS.short(name), "group": row.group, "source": row.source, "block": dict(row.block)}
+    facts = {"short": VARIANTS.short(name), "group": row.group, "source": row.source, "block": dict(row.block)}
     if as_json:
-        print_json({"name": name, **told, "spec": spec.to_dict(), **asdict(explanation)})
+        print_json({"name": name, **facts, "spec": spec.to_dict(), **asdict(explanation)})
         return
-    other = f" ({told['short']})" if told["short"] != name else ""
+    other = f" ({facts['short']})" if facts["short"] != name else ""
     print(f"{name}{other}, {row.group}{': ' + row.source if row.source else ''}")
     print(explanation)
     if row.block:

@@ -45,14 +45,14 @@ def _template() -> dict[str, Any]:
     colour = alt.Color(
         "orders:N", scale=alt.Scale(domain=[""], scheme="viridis"), legend=alt.Legend(title="orders", columns=4)
     )
-    told = tooltip({"key": "key", "orders": "orders", "part": "part"}, texts=("key", "orders"))
+    tooltips = tooltip({"key": "key", "orders": "orders", "part": "part"}, texts=("key", "orders"))
     base = alt.Chart(alt.Data(values=[]))
     stacked = base.mark_bar(clip=True, aria=False).encode(
         x=across,
         y=alt.Y("part:Q", title=TITLE, stack="zero", scale=alt.Scale(domain=[0, 1], nice=False)),
         color=colour,
         order=alt.Order("place:Q"),
-        tooltip=told,
+        tooltip=tooltips,
     )
     zero = alt.Chart(alt.Data(values=[{"y": 0}])).mark_rule(aria=False).encode(y=alt.Y("y:Q", title=TITLE))
     diamond = base.mark_point(

@@ -136,11 +136,11 @@ def heat_map(
     )
     scale = alt.Scale(scheme="viridis", type="log" if shade.log else "linear")
     legend = alt.Legend(title=shade.label, gradientLength=200, direction="horizontal", titleLimit=320)
-    told = tooltip({"x": across.label, "y": down.label, "value": shade.label}, texts=("x", "y"))
+    tooltips = tooltip({"x": across.label, "y": down.label, "value": shade.label}, texts=("x", "y"))
     colour = alt.Color("value:Q", scale=scale, legend=legend)
     # A stroke of the same colour closes the seams between cells.
     seams = {"stroke": alt.ExprRef("scale('color', datum.value)"), "strokeWidth": 0.6}
-    chart = alt.layer(base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=told))
+    chart = alt.layer(base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=tooltips))
     return chart.properties(
         width="container",
         height=height or max(80, min(640, 22 * len(lines))),

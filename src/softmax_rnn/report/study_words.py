@@ -141,8 +141,8 @@ def runs_section(results: Results) -> Section:
     blocks: list[Block] = []
     failed = [entry for entry in entries if entry["state"] == "failed"]
     if failed:
-        told = "\n\n".join(f"{entry['name']}: {entry['error'] or 'no reason is known'}" for entry in failed)
-        blocks.append(Note(f"Failed runs are left out of all means.\n\n{told}", "warning"))
+        reasons = "\n\n".join(f"{entry['name']}: {entry['error'] or 'no reason is known'}" for entry in failed)
+        blocks.append(Note(f"Failed runs are left out of all means.\n\n{reasons}", "warning"))
     unfinished = sum(entry["state"] in ("incomplete", "planned") for entry in entries)
     if unfinished:
         one = "is not finished; what is shown of it" if unfinished == 1 else "are not finished; what is shown of them"

@@ -111,15 +111,15 @@ def _facts(name: str) -> dict[str, Any]:
     from softmax_rnn.attention.explain import explain
 
     row = MODEL_VARIANTS[name]
-    told = explain(row.spec)
+    explanation = explain(row.spec)
     others = [VARIANTS.short(other) for other in same_names(row.spec)]
     full = [f"in full: {name}"] if VARIANTS.short(name) != name else []
     return {
-        "formula": told.formula,
-        "parts": told.parts,
+        "formula": explanation.formula,
+        "parts": explanation.parts,
         "same_as": [other for other in dict.fromkeys(others) if other != VARIANTS.short(name)],
-        "notes": [*full, *told.notes, *([row.note] if row.note else [])],
-        "cancellations": told.cancellations,
+        "notes": [*full, *explanation.notes, *([row.note] if row.note else [])],
+        "cancellations": explanation.cancellations,
     }
 
 
