@@ -91,7 +91,7 @@ def test_explain_tells_what_cancels():
 def test_explain_counts_the_numbers_of_the_state():
     # C(66, 2) = 2145 features of d = 64, and 64 values with the column of ones.
     assert f"{2145 * 65:,} numbers" in explain(VARIANTS["taylor_2"]).state
-    assert explain(VARIANTS["softmax"], Situation(key_dim=8, value_dim=5)).state == "grows, 13 numbers a token"
+    assert explain(VARIANTS["softmax"], Situation(key_dim=8, value_dim=5)).state == "grows, 13 numbers per token"
 
 
 def test_explain_warns_of_negative_weights():

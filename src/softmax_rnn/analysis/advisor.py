@@ -1,7 +1,7 @@
 """Which order each layer needs, what its state costs, and from which context on it is worth it.
 
 A head of dimension D with all orders up to N has F = C(D+N, N) features and a state of F × (E + 1) numbers. A cache of
-keys and values has D + E numbers a token. So the fixed state is smaller from
+keys and values has D + E numbers per token. So the fixed state is smaller from
 
     context = F (E + 1) / (D + E)        tokens on,
 

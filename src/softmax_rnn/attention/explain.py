@@ -100,7 +100,7 @@ def state_text(spec: AttentionSpec, key_dim: int, value_dim: int) -> str:
     if numbers is None and isinstance(spec.structure, ChunkEnds):
         return f"grows, {key_dim + value_dim} numbers for each {spec.structure.length} tokens"
     if numbers is None:
-        return f"grows, {key_dim + value_dim} numbers a token"
+        return f"grows, {key_dim + value_dim} numbers per token"
     if isinstance(spec.structure, Levels):
         states = spec.structure.count - 1
         each = numbers // states

@@ -41,6 +41,7 @@ def generate(
       softmax-rnn generate runs/elu/final "To be" --temperature 0.8 --top-k 20
     """
     from softmax_rnn.attention.custom import variant_from
+    from softmax_rnn.console import plural
     from softmax_rnn.model.generating import Sampling, generate_command
 
     result = generate_command(
@@ -66,7 +67,7 @@ def generate(
         return
     print()
     print(
-        f"{len(result.tokens)} tokens, {result.tokens_per_second:.1f} tokens/s after a prefill of"
+        f"{plural(len(result.tokens), 'token')}, {result.tokens_per_second:.1f} tokens/s after a prefill of"
         f" {result.prompt_tokens} in {result.prefill_seconds:.2f} s; state {result.state_bytes:,} bytes at context"
         f" {result.context}",
         file=sys.stderr,

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from softmax_rnn.attention.formula import formula
+from softmax_rnn.console import plural
 from softmax_rnn.files import write_whole
 from softmax_rnn.model.loading import quiet
 
@@ -16,7 +17,7 @@ library_name: softmax-rnn
 pipeline_tag: text-generation
 ---
 
-A `{kind}` with {layers} layers, saved by the Python package softmax-rnn. transformers does not know
+A `{kind}` with {layers}, saved by the Python package softmax-rnn. transformers does not know
 the architecture `{architecture}` by itself: import `softmax_rnn.model` first.
 
 ```python
@@ -50,4 +51,6 @@ def card_text(model: PreTrainedModel) -> str:
     lines = "".join(f"\n- layer {i}: {text}" for i, text in enumerate(formulas))
     attention = formulas[0] if len(set(formulas)) == 1 else f"\n{lines}"
     kind, architecture = type(model).__name__, config.model_type
-    return _TEXT.format(kind=kind, layers=len(formulas), architecture=architecture, attention=attention)
+    return _TEXT.format(
+        kind=kind, layers=plural(len(formulas), "layer"), architecture=architecture, attention=attention
+    )

@@ -35,4 +35,4 @@ class ChunkEnds(Structure):
 
     def text(self) -> str:
         """What stands under the Σ of a formula."""
-        return f"the own key and the last of each earlier chunk of {self.length} keys"
+        return f"the query's own key and the last of each earlier chunk of {self.length} keys"
