@@ -33,6 +33,7 @@ MODULES = {
     "explore": ("gradio",),
     "eval": ("lm_eval",),
     "ray": ("ray",),
+    "gpu": ("triton",),
 }
 """The modules by which it is seen whether an extra is installed."""
 _INCLUDES = {

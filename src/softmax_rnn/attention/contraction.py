@@ -68,6 +68,8 @@ class Contraction:
     """What multiplies the channels of the product of a query with its own key, in place of a decay."""
     levels: LevelWeights | None = None
     """What multiplies the weights of each level of the past."""
+    half: torch.dtype | None = None
+    """The half-precision dtype that the caller's tensors had: products on a card may take their factors in it."""
 
     @property
     def running_decay(self) -> RunningDecay | None:

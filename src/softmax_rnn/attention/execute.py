@@ -213,6 +213,9 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
         keys=hint(now.keys),
         key_dim=shape.key_dim,
         value_dim=shape.value_dim,
+        device=call.q.device.type,
+        dtype=str(call.q.dtype).removeprefix("torch."),
+        half=call.dtype in (torch.float16, torch.bfloat16),
         needs_grad=call.needs_grad,
         has_fixed_past=_has_fixed_past(call, state),
         holes=not plain and not unread and pieces is None,
@@ -262,7 +265,10 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
         negative = NegativeRows(torch.zeros(size, dtype=torch.bool, device=q.device))
     grouped = q.unflatten(1, (heads, -1))
     own = None if spec.forget_gate is None else spec.forget_gate.own_weight(call.tensors)
-    job = Contraction(spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own)
+    half = call.dtype if call.dtype in (torch.float16, torch.bfloat16) else None
+    job = Contraction(
+        spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own, half=half
+    )
     if isinstance(spec.structure, Levels):
         counts = now.counts if now.keys == shape.time else now.whole.lengths(shape.batch, now.keys, q.device)
         weights = spec.structure.weights(call.tensors).unflatten(1, (heads, -1))

@@ -25,7 +25,13 @@ from softmax_rnn.attention.parts import Exp, NearKeys
 from softmax_rnn.attention.state import NearFarState
 from softmax_rnn.attention.visibility import Visibility
 
-_NEAR = {"parallel": parallel, "blockwise": blockwise, "chunked": blockwise, "recurrent": through_keys}
+def _triton(job: Contraction) -> Sums:
+    from softmax_rnn.attention.kernels.triton.run import with_keys
+
+    return with_keys(job)
+
+
+_NEAR = {"triton": _triton, "parallel": parallel, "blockwise": blockwise, "chunked": blockwise, "recurrent": through_keys}
 
 
 def near_and_far(

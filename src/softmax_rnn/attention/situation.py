@@ -25,6 +25,12 @@ class Situation:
     """There are masks that may not be looked at: keys are hidden by numbers, pair by pair."""
     traced: bool = False
     """A graph is made that must serve other lengths as well."""
+    device: str = "cpu"
+    """As torch names it: ROCm's cards are "cuda" too."""
+    dtype: str = "float32"
+    """In which the call is computed."""
+    half: bool = False
+    """Whether the caller's tensors are half precision."""
     pairs: int | None = None
     """Pairs of a query and a key that it sees, per head, over the batch; None for the full triangle."""
 

@@ -29,10 +29,10 @@ def random_inputs(
 ) -> Tensors:
     """Tensors by the argument names of `attend`; the same numbers in every dtype."""
     kv_heads, value_dim = kv_heads or heads, value_dim or key_dim
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator)
+        return torch.randn(*shape, generator=generator, device="cpu")
 
     rows = (batch, heads, time)
     tensors = {

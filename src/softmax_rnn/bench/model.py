@@ -65,6 +65,12 @@ def llama(like: SoftmaxRNNForCausalLM) -> LlamaForCausalLM:
     return model
 
 
+def _ids(tokens: int) -> Tensor:
+    """The same tokens on every device."""
+    drawn = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator("cpu").manual_seed(0), device="cpu")
+    return drawn.to(torch.get_default_device())
+
+
 def training_step(model: torch.nn.Module, ids: Tensor) -> Work:
     """Forward and backward of the language-model loss."""
 
@@ -95,7 +101,7 @@ def materialised_formula() -> Iterator[None]:
 
 def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> Task:
     def work(results: Results) -> None:
-        ids = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator().manual_seed(0))
+        ids = _ids(tokens)
         contestants = {name: training_step(ours(name), ids) for name in variants}
         contestants["llama"] = training_step(llama(ours("softmax")), ids)
         times = race(contestants, rounds)
@@ -110,7 +116,7 @@ def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> 
 
 def _against_materialised(variant: str, size: str, tokens: int, limit: float | None, rounds: int) -> Task:
     def work(results: Results) -> None:
-        ids = torch.randint(0, VOCAB, (1, tokens), generator=torch.Generator().manual_seed(0))
+        ids = _ids(tokens)
         model = ours(variant, size)
         step = training_step(model, ids)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -71,13 +72,13 @@ def relative_error(result: Result, truth: Result) -> tuple[float, float]:
 
 def run(spec: AttentionSpec, tensors: Tensors, masks: Tensors, form: str, wanted: Tensor | None = None) -> Result:
     """Outputs, and the gradients of Σ outputs · wanted."""
-    leaves: Tensors = {name: x.clone().requires_grad_() for name, x in tensors.items()}
+    leaves: Tensors = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
     output = attend(spec, **leaves, **masks, form=form)
     if wanted is None:
-        wanted = torch.randn(output.shape, generator=torch.Generator().manual_seed(1))
+        wanted = torch.randn(output.shape, generator=torch.Generator().manual_seed(1)).to(output)
     grads = torch.autograd.grad((output * wanted.to(output)).sum(), list(leaves.values()), allow_unused=True)
     filled = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves.values(), strict=True)]
-    return output.detach(), dict(zip(leaves, filled, strict=True))
+    return output.detach().cpu(), {name: x.cpu() for name, x in zip(leaves, filled, strict=True)}
 
 
 def masks() -> Iterator[Tensors]:
@@ -91,26 +92,33 @@ def masks() -> Iterator[Tensors]:
     yield {"key_mask": key_mask, "segment_ids": segments}
 
 
-def check_variant(name: str) -> Iterator[Check]:
-    """The checks of one variant."""
+def check_variant(name: str, device: str = "cpu", forms: Iterable[str] = tuple(FORMS)) -> Iterator[Check]:
+    """The checks of one variant on a device, against the literal form on the CPU."""
     spec = VARIANTS[name]
     # Where weights can be negative a row sum can be near 0 and no form could be accurate: keep scores small there.
     shape: dict[str, Any] = SHAPE | {"query_scale": 0.5 if can_be_negative(spec) else 2.0}
-    situation = Situation(2, 4, 2, SHAPE["time"], SHAPE["time"], SHAPE["key_dim"], SHAPE["value_dim"])
+    situation = Situation(2, 4, 2, SHAPE["time"], SHAPE["time"], SHAPE["key_dim"], SHAPE["value_dim"], device=device)
     truths: list[Result] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonPositiveWarning)
         for mask in masks():
             truths.append(run(spec, random_inputs(spec, **shape, dtype=torch.float64), mask, "parallel"))
-        for form, row in FORMS.items():
-            if row.refuse(spec, situation) is not None:
-                continue
-            for dtype, tolerance in TOLERANCE.items():
-                tensors = random_inputs(spec, **shape, dtype=dtype)
-                pairs = zip(masks(), truths, strict=True)
+        for form, dtype in product(forms, TOLERANCE):
+            tolerance = TOLERANCE[dtype]
+            if FORMS[form].refuse(spec, replace(situation, dtype=_name(dtype))) is None:
+                tensors = _there(random_inputs(spec, **shape, dtype=dtype), device)
+                pairs = [(_there(mask, device), truth) for mask, truth in zip(masks(), truths, strict=True)]
                 errors = [relative_error(run(spec, tensors, mask, form), truth) for mask, truth in pairs]
                 output, gradient = max(e[0] for e in errors), max(e[1] for e in errors)
-                yield Check(name, form, str(dtype).removeprefix("torch."), output, gradient, tolerance)
+                yield Check(name, form, _name(dtype), output, gradient, tolerance)
+
+
+def _there(tensors: Tensors, device: str) -> Tensors:
+    return {name: x.to(device) for name, x in tensors.items()}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def check_orders(orders: Iterable[int] = (1, 2, 4, 6, 8, 10, 15, 20, 30, 40)) -> Iterator[OrderCheck]:
@@ -127,10 +135,12 @@ def check_orders(orders: Iterable[int] = (1, 2, 4, 6, 8, 10, 15, 20, 30, 40)) ->
             yield OrderCheck(order, radius, measured, output_error(order, radius))
 
 
-def verify(names: Iterable[str], progress: Callable[[str], None] = lambda name: None) -> list[Check]:
+def verify(
+    names: Iterable[str], progress: Callable[[str], None] = lambda name: None, device: str = "cpu"
+) -> list[Check]:
     """All checks of these variants; ``progress`` is called with each name before its turn."""
     checks: list[Check] = []
     for name in names:
         progress(name)
-        checks.extend(check_variant(name))
+        checks.extend(check_variant(name, device))
     return checks

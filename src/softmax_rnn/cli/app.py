@@ -15,6 +15,8 @@ from softmax_rnn.version import __version__
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
+Device = Annotated[str, typer.Option(help="cpu, or cuda for a CUDA or ROCm card.")]
+
 
 def _without_types_of_flags(parameters: list[Any]) -> list[Any]:
     """A flag takes no value, so the help shows none beside it."""

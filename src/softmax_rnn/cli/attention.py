@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.app import AsJson, Device, print_json
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.verify import Check, OrderCheck
@@ -125,6 +125,7 @@ def verify(
             autocompletion=complete.variants,
         ),
     ] = None,
+    device: Device = "cpu",
     as_json: AsJson = False,
     output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
 ) -> None:
@@ -132,11 +133,12 @@ def verify(
 
     Examples:
       softmax-rnn verify
-      softmax-rnn verify softmax taylor_2
+      softmax-rnn verify softmax taylor_2 --device cuda
       softmax-rnn verify linear_elu --output results/verify.json
     """
     from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.variants import VARIANTS
+    from softmax_rnn.bench.card import check_device
     from softmax_rnn.bench.verify import check_orders
     from softmax_rnn.bench.verify import verify as run_checks
     from softmax_rnn.console import progress
@@ -144,13 +146,14 @@ def verify(
     from softmax_rnn.report.terminal import print_checks, print_orders
     from softmax_rnn.validation import check_output
 
+    check_device(device)
     if output is not None:
         check_output(output, folder=False, ours=json_with("machine", "checks"))
     wanted = [variant_from(name) for name in names or VARIANTS]
     for name in wanted:
         VARIANTS[name]  # an unknown name is reported before any work
     with progress("verify", len(wanted)) as advance:
-        checks = run_checks(wanted, advance)
+        checks = run_checks(wanted, advance, device)
     orders = list(check_orders())
     value = _verify_json(checks, orders)
     if output is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, Group, add, print_json
+from softmax_rnn.cli.app import AsJson, Device, Group, add, print_json
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.results import Task
@@ -29,6 +29,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of
 def attention(
     quick: Quick = False,
     all_memory: Annotated[bool, typer.Option("--all-memory", help="Only the memory claim, for every variant.")] = False,
+    device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/attention"),
     as_json: AsJson = False,
 ) -> None:
@@ -36,17 +37,24 @@ def attention(
 
     Examples:
       softmax-rnn bench attention --quick
+      softmax-rnn bench attention --device cuda
       softmax-rnn bench attention --all-memory --output results/memory
     """
     from softmax_rnn.bench.attention import full_tasks, memory_tasks, quick_tasks
     from softmax_rnn.report.bench_charts import attention_chart
 
+    if device == "cuda":
+        from softmax_rnn.bench.card import attention_tasks
+
+        _bench(list(attention_tasks(quick)), None, output, as_json, device)
+        return
     tasks = list(memory_tasks() if all_memory else quick_tasks() if quick else full_tasks())
-    _bench(tasks, attention_chart, output, as_json)
+    _bench(tasks, attention_chart, output, as_json, device)
 
 
 def model(
     quick: Quick = False,
+    device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/model"),
     as_json: AsJson = False,
 ) -> None:
@@ -59,11 +67,12 @@ def model(
     from softmax_rnn.bench.model import model_tasks
     from softmax_rnn.report.bench_charts import model_chart
 
-    _bench(list(model_tasks(quick)), model_chart, output, as_json)
+    _bench(list(model_tasks(quick)), model_chart, output, as_json, device)
 
 
 def decode(
     quick: Quick = False,
+    device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/decode"),
     as_json: AsJson = False,
 ) -> None:
@@ -76,11 +85,12 @@ def decode(
     from softmax_rnn.bench.decode import decode_tasks
     from softmax_rnn.report.bench_charts import decode_chart
 
-    _bench(list(decode_tasks(quick)), decode_chart, output, as_json)
+    _bench(list(decode_tasks(quick)), decode_chart, output, as_json, device)
 
 
 def train(
     quick: Quick = False,
+    device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json.")] = Path("results/train"),
     as_json: AsJson = False,
 ) -> None:
@@ -92,14 +102,17 @@ def train(
     """
     from softmax_rnn.bench.train import train_tasks
 
-    _bench(list(train_tasks(quick)), None, output, as_json)
+    _bench(list(train_tasks(quick)), None, output, as_json, device)
 
 
 for command in (attention, model, decode, train):
     add(bench_app, command, "study")
 
 
-def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool) -> None:
+def _bench(
+    tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, output: Path, as_json: bool, device: str
+) -> None:
+    from softmax_rnn.bench.card import measured_on
     from softmax_rnn.bench.results import run
     from softmax_rnn.console import progress
     from softmax_rnn.files import folder_with, write_json
@@ -109,7 +122,7 @@ def _bench(tasks: list[Task], chart: Callable[[dict[str, Any]], Any] | None, out
 
     ours = folder_with("results.json", "rows", "claims", writes=("chart.svg", "chart.png", "chart.html"))
     check_output(output, folder=True, ours=ours)
-    with progress("bench", len(tasks)) as advance:
+    with measured_on(device), progress("bench", len(tasks)) as advance:
         results = run(tasks, advance)
     value = results.to_json()
     files = [write_json(output / "results.json", value)]

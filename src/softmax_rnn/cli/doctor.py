@@ -10,6 +10,8 @@ from softmax_rnn.cli.app import AsJson, print_json
 def doctor(as_json: AsJson = False) -> None:
     """Print the machine, which packages and extras are installed, and how to install what is missing.
 
+    On a machine with a CUDA or ROCm card it also runs the kernels against float64.
+
     The exit code is 1 if something is missing that every command needs.
 
     Examples:
@@ -23,6 +25,10 @@ def doctor(as_json: AsJson = False) -> None:
     broken = [package for package in installed_packages if package.serves == REQUIRED and not package.fits]
     # What torch says of the machine needs torch.
     facts = surroundings(with_torch=not any(package.name == "torch" for package in broken))
+    if not broken:
+        from softmax_rnn.bench.card import kernels_line
+
+        facts["Triton kernels"] = kernels_line()
     installed = extras(installed_packages)
     if as_json:
         rows = [vars(package) | {"fits": package.fits} for package in installed_packages]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invariant
 from softmax_rnn.attention.forms.blockwise import Blockwise
+from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import CALL, EXP, MEMORY_PASS, PASS, PRODUCT, FormWithKeys, visible_pairs
 from softmax_rnn.attention.parts import ChunkEnds, Levels, RowSum, Window
 from softmax_rnn.attention.situation import Situation
@@ -45,6 +46,11 @@ class Fused(FormWithKeys):
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:
         """Visible pairs only; packed and padded rows take a call per piece."""
         s = situation
+        if on_card(s) and not s.unread:
+            width = s.key_dim + s.value_dim
+            numbers = s.batch * (s.heads * s.queries + s.kv_heads * s.keys) * width
+            launches = 2 if s.pairs is None else 2 * s.batch
+            return 0.9 * time_on_card(s, launches, s.heads * visible_pairs(spec, s) * width, numbers)
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         pairs = visible_pairs(spec, s)
         if s.unread:  # a mask of all pairs is read, visible or not

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PRODUCT, FormWithKeys, weight_time
 from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.situation import Situation
@@ -35,6 +36,8 @@ class Parallel(FormWithKeys):
         pairs = s.heads * s.batch * s.queries * s.keys
         if isinstance(spec.structure, ChunkEnds):
             pairs //= spec.structure.length
+        if on_card(s) and s.queries == 1:
+            return time_on_card(s, 15, pairs * (s.key_dim + s.value_dim), 8 * pairs)
         products = (s.key_dim + s.value_dim) * PRODUCT * (3 if s.needs_grad else 1)
         passes = weight_time(spec) + 8 * MEMORY_PASS
         if spec.forget_gate is not None and spec.forget_gate.by_channel:  # float64, all keys anew per block of queries

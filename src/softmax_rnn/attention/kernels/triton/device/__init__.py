@@ -1,0 +1,1 @@
+"""What runs on the card; nothing here is imported before the form runs."""

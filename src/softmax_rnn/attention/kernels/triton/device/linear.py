@@ -1,0 +1,268 @@
+"""Linear attention in one walk: a program keeps the state of a head in registers and goes from chunk to chunk.
+
+Inputs are read once and outputs written once. The forward walk makes the sums; for the gradients one walk goes forwards
+for the queries (with the state again), one backwards for keys and values (with the gradient of the state). The score is
+c0 + c1 x; the row of degree 0 stands apart, HAS_0 says whether there is one.
+"""
+
+import triton
+import triton.language as tl
+
+from softmax_rnn.attention.kernels.triton.device.language import (
+    LOG2E,
+    add_product,
+    faded,
+    product,
+    put_rows,
+    rows_of,
+    sees,
+    value,
+)
+
+
+@triton.jit
+def _inside(decay, low, mask, i, real, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr):
+    """Logarithms of the decay between the positions of a chunk, and who sees whom."""
+    log = (i[:, None] - i[None, :]) * 0.0
+    if HAS_DECAY:
+        at = tl.load(decay + i, mask=real, other=0.0)
+        # Both sides from the largest on: the difference of two large numbers is taken in float64.
+        relative = (at - tl.max(tl.where(real, at, float("-inf")), 0)).to(tl.float32) * LOG2E
+        log = relative[:, None] - relative[None, :]
+    low_i = tl.load(low + i, mask=real, other=0) if HAS_LOW else i
+    key = tl.load(mask + i, mask=real, other=0) if HAS_MASK else i
+    seen = sees(i[:, None], i[None, :], low_i[:, None], i[:, None], i[:, None], key[None, :], HAS_LOW, False, HAS_MASK)
+    return log, seen & real[None, :] & real[:, None]
+
+
+@triton.jit
+def _factor(pointer, i, real, HAS: tl.constexpr):
+    factor = tl.where(real, 1.0, 0.0)
+    if HAS:
+        factor = tl.load(pointer + i, mask=real, other=0.0)
+    return factor
+
+
+@triton.jit
+def _first_state(S, Z, n, d, e, D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr,
+                 HAS_0: tl.constexpr, HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr):  # fmt: skip
+    """The state to begin with: rows of degree 1, their sums, the row of degree 0, and its sum in every entry."""
+    state, sums = tl.zeros([BD, BE], tl.float32), tl.zeros([BD], tl.float32)
+    state0, sum0 = tl.zeros([BE], tl.float32), tl.zeros([BE], tl.float32)
+    if HAS_STATE:
+        rows: tl.constexpr = D + HAS_0
+        at = n * rows + HAS_0
+        state = rows_of(S + at * E, d, e, d < D, E)
+        if HAS_0:
+            state0 = tl.load(S + n * rows * E + e, mask=e < E, other=0.0)
+        if WANTS_SUM:
+            sums = tl.load(Z + at + d, mask=d < D, other=0.0)
+            if HAS_0:
+                sum0 += tl.load(Z + n * rows)
+    return state, sums, state0, sum0
+
+
+@triton.jit
+def _put_state(S, Z, n, d, e, state, sums, state0, sum0, D: tl.constexpr, E: tl.constexpr,
+               HAS_0: tl.constexpr, WANTS_SUM: tl.constexpr):  # fmt: skip
+    rows: tl.constexpr = D + HAS_0
+    at = n * rows + HAS_0
+    put_rows(S + at * E, d, e, d < D, state, E)
+    if HAS_0:
+        tl.store(S + n * rows * E + e, state0, mask=e < E)
+    if WANTS_SUM:
+        tl.store(Z + at + d, sums, mask=d < D)
+        if HAS_0:
+            tl.store(Z + n * rows + 0 * e, sum0, mask=e == 0)
+
+
+@triton.jit
+def linear_sums(
+    q, k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, y, r, S_end, Z_end, T, chunks, G, K,
+    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
+    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
+    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Numerators and row sums of a head, and the state behind it."""
+    n = tl.program_id(0).to(tl.int64)
+    b = n // K
+    d = tl.arange(0, BD)
+    e = tl.arange(0, BE)
+    k += n * T * D
+    v += n * T * E
+    if HAS_DECAY:
+        decay += n * T
+    if HAS_LOW:
+        low += b * T
+    if HAS_MASK:
+        mask += b * T
+    if HAS_PASSING:
+        from_past += n * T
+        into_state += n * T
+    c0 = tl.load(coefficients)
+    c1 = tl.load(coefficients + 1)
+    state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
+    for chunk in range(0, chunks):
+        i = chunk * BC + tl.arange(0, BC)
+        real = i < T
+        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        reads = _factor(from_past, i, real, HAS_PASSING)
+        enters = _factor(into_state, i, real, HAS_PASSING)
+        keys = rows_of(k, i, d, real, D)
+        values = rows_of(v, i, e, real, E)
+        for g in range(G):
+            head = n * G + g
+            queries = rows_of(q + head * T * D, i, d, real, D)
+            w = value(product(queries, tl.trans(keys), PRECISION), coefficients, 1)
+            w = faded(w, log, seen, HAS_DECAY, True)
+            past = product(queries, state.to(queries.dtype), PRECISION) * c1
+            if HAS_0:
+                past += c0 * state0[None, :]
+            total = add_product(past * reads[:, None], w.to(values.dtype), values, PRECISION)
+            put_rows(y + head * T * E, i, e, real, total, E)
+            if WANTS_SUM:
+                mass = tl.sum(queries.to(tl.float32) * sums[None, :], 1) * c1
+                if HAS_0:
+                    mass += c0 * tl.max(sum0, 0)
+                tl.store(r + head * T + i, mass * reads + tl.sum(w, 1), mask=real)
+        if HAS_PASSING:
+            kept = tl.load(keep + n * chunks + chunk)
+            state, sums, state0, sum0 = state * kept, sums * kept, state0 * kept, sum0 * kept
+        entering = keys.to(tl.float32) * enters[:, None]
+        state = add_product(state, tl.trans(entering.to(keys.dtype)), values, PRECISION)
+        sums += tl.sum(entering, 0)
+        if HAS_0:
+            state0 += tl.sum(values.to(tl.float32) * enters[:, None], 0)
+            sum0 += tl.sum(enters, 0)
+    _put_state(S_end, Z_end, n, d, e, state, sums, state0, sum0, D, E, HAS_0, WANTS_SUM)
+
+
+@triton.jit
+def linear_query_gradients(
+    k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, dy, dr, dq, T, chunks, G, K,
+    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
+    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
+    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq of the heads that share a state."""
+    n = tl.program_id(0).to(tl.int64)
+    b = n // K
+    d = tl.arange(0, BD)
+    e = tl.arange(0, BE)
+    k += n * T * D
+    v += n * T * E
+    if HAS_DECAY:
+        decay += n * T
+    if HAS_LOW:
+        low += b * T
+    if HAS_MASK:
+        mask += b * T
+    if HAS_PASSING:
+        from_past += n * T
+        into_state += n * T
+    c1 = tl.load(coefficients + 1)
+    state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
+    for chunk in range(0, chunks):
+        i = chunk * BC + tl.arange(0, BC)
+        real = i < T
+        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        reads = _factor(from_past, i, real, HAS_PASSING)
+        enters = _factor(into_state, i, real, HAS_PASSING)
+        keys = rows_of(k, i, d, real, D)
+        values = rows_of(v, i, e, real, E)
+        for g in range(G):
+            head = n * G + g
+            wanted = rows_of(dy + head * T * E, i, e, real, E)
+            dw = product(wanted, tl.trans(values), PRECISION)
+            past = product(wanted, tl.trans(state).to(wanted.dtype), PRECISION)
+            if WANTS_SUM:
+                one = tl.load(dr + head * T + i, mask=real, other=0.0)
+                dw += one[:, None]
+                past += one[:, None] * sums[None, :]
+            dx = faded(dw, log, seen, HAS_DECAY, True)
+            total = add_product(past * reads[:, None], dx.to(keys.dtype), keys, PRECISION)
+            put_rows(dq + head * T * D, i, d, real, total * c1, D)
+        if HAS_PASSING:
+            kept = tl.load(keep + n * chunks + chunk)
+            state, sums = state * kept, sums * kept
+        entering = keys.to(tl.float32) * enters[:, None]
+        state = add_product(state, tl.trans(entering.to(keys.dtype)), values, PRECISION)
+        sums += tl.sum(entering, 0)
+
+
+@triton.jit
+def linear_key_gradients(
+    q, k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, dy, dr, dk, dv, d_ones, S_end, Z_end,
+    T, chunks, G, K,
+    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
+    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
+    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dk, dv and Σ_i w_ij dr_i of a head, from the last chunk to the first; S holds the gradient of the state."""
+    n = tl.program_id(0).to(tl.int64)
+    b = n // K
+    d = tl.arange(0, BD)
+    e = tl.arange(0, BE)
+    k += n * T * D
+    v += n * T * E
+    if HAS_DECAY:
+        decay += n * T
+    if HAS_LOW:
+        low += b * T
+    if HAS_MASK:
+        mask += b * T
+    if HAS_PASSING:
+        from_past += n * T
+        into_state += n * T
+    c0 = tl.load(coefficients)
+    c1 = tl.load(coefficients + 1)
+    state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
+    for index in range(0, chunks):
+        chunk = chunks - 1 - index
+        i = chunk * BC + tl.arange(0, BC)
+        real = i < T
+        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        reads = _factor(from_past, i, real, HAS_PASSING)
+        enters = _factor(into_state, i, real, HAS_PASSING)
+        keys = rows_of(k, i, d, real, D)
+        values = rows_of(v, i, e, real, E)
+        through = product(values, tl.trans(state).to(values.dtype), PRECISION)
+        given = product(keys, state.to(keys.dtype), PRECISION)
+        ones = tl.sum(keys.to(tl.float32) * sums[None, :], 1)
+        if WANTS_SUM:
+            through += sums[None, :]
+        if HAS_0:
+            given += state0[None, :]
+            ones += tl.max(sum0, 0)
+        dk_chunk = through * enters[:, None]
+        dv_chunk = given * enters[:, None]
+        ones = ones * enters
+        if HAS_PASSING:
+            kept = tl.load(keep + n * chunks + chunk)
+            state, sums, state0, sum0 = state * kept, sums * kept, state0 * kept, sum0 * kept
+        for g in range(G):
+            head = n * G + g
+            queries = rows_of(q + head * T * D, i, d, real, D)
+            wanted = rows_of(dy + head * T * E, i, e, real, E)
+            w = value(product(queries, tl.trans(keys), PRECISION), coefficients, 1)
+            w = faded(w, log, seen, HAS_DECAY, True)
+            dw = product(wanted, tl.trans(values), PRECISION)
+            one = tl.zeros([BC], tl.float32)
+            if WANTS_SUM:
+                one = tl.load(dr + head * T + i, mask=real, other=0.0)
+                dw += one[:, None]
+                ones += tl.sum(w * one[:, None], 0)
+            dx = faded(dw * c1, log, seen, HAS_DECAY, True)
+            dv_chunk = add_product(dv_chunk, tl.trans(w.to(wanted.dtype)), wanted, PRECISION)
+            dk_chunk = add_product(dk_chunk, tl.trans(dx.to(queries.dtype)), queries, PRECISION)
+            leaving = queries.to(tl.float32) * (reads * c1)[:, None]
+            state = add_product(state, tl.trans(leaving.to(queries.dtype)), wanted, PRECISION)
+            sums += tl.sum(leaving * one[:, None], 0)
+            if HAS_0:
+                state0 += tl.sum(wanted.to(tl.float32) * (reads * c0)[:, None], 0)
+                sum0 += tl.sum(one * reads * c0, 0)
+        put_rows(dk + n * T * D, i, d, real, dk_chunk, D)
+        put_rows(dv + n * T * E, i, e, real, dv_chunk, E)
+        if WANTS_SUM:
+            tl.store(d_ones + n * T + i, ones, mask=real)
+    _put_state(S_end, Z_end, n, d, e, state, sums, state0, sum0, D, E, HAS_0, WANTS_SUM)

@@ -1,0 +1,81 @@
+"""Which kernels serve a contraction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import comb
+
+import torch
+from torch import Tensor
+
+from softmax_rnn.attention import scores
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.fitting import Fitted, FittedPolynomial
+from softmax_rnn.attention.forms import triton as form
+from softmax_rnn.attention.kernels.triton import linear
+from softmax_rnn.attention.kernels.triton.blockwise import blockwise
+from softmax_rnn.attention.kernels.triton.chunked import chunked
+from softmax_rnn.attention.kernels.triton.step import one_step
+from softmax_rnn.attention.parts import Polynomial
+
+
+def with_keys(job: Contraction) -> Sums:
+    """All pairs, block by block."""
+    return blockwise(job, _dtype(job))
+
+
+def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+    """The sums after a state, and the state after them where it is asked for."""
+    job = _in_range(fitted)
+    score = job.score
+    has_kernel = isinstance(score, Polynomial) and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
+    if not (fitted.has_fixed_state and has_kernel):
+        sums = with_keys(job)
+        if not (keep_state and fitted.has_fixed_state):
+            return sums, None
+        from softmax_rnn.attention.kernels.chunked import chunked as torch_chunked
+
+        return sums, torch_chunked(fitted.for_state())[1]
+    assert isinstance(score, Polynomial)
+    features = sum(comb(job.k.shape[-1] + order - 1, order) for order in score.orders)
+    time = job.q.shape[3]
+    if time == 1 and state is not None and not _needs_grad(job, state):
+        return one_step(job, state)
+    pays = time > form.STATE_PAYS * features
+    if state is None and not pays and not keep_state:
+        return with_keys(job), None
+    width = max(job.k.shape[-1], job.v.shape[-1])
+    if score.degree == 1 and width <= linear.MAX_DIM and job.k.shape[0] * job.k.shape[1] >= form.WALKS:
+        return linear.linear(job, state, _dtype(job))
+    chunk = form.CHUNK if pays or time > 4 * form.CHUNK else _whole(time)
+    return chunked(job, state, _dtype(job), chunk)
+
+
+def _needs_grad(job: Contraction, state: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in (job.q, job.k, job.v, state))
+
+
+def _whole(time: int) -> int:
+    """One chunk, of a length that few kernels have to be compiled for."""
+    return max(64, 1 << (time - 1).bit_length())
+
+
+def _dtype(job: Contraction) -> torch.dtype:
+    return job.half or torch.float32
+
+
+def _in_range(fitted: Fitted) -> Contraction:
+    """A polynomial of degree 2 or more row by row, so that no weight leaves the range of float32.
+
+    Row i works with q_i/r_i and the coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i = |q_i| max_j |k_j|.
+    """
+    job = fitted.job
+    if not isinstance(fitted, FittedPolynomial):
+        return job
+    with torch.no_grad():
+        size = (fitted.query_norms * fitted.key_norm.double()[..., None, None]).clamp(min=1e-30)
+        bound = scores.log_bound(fitted.score, size)
+        log_size = torch.log(size)
+        rows = [c * torch.exp(n * log_size - bound) for n, c in enumerate(fitted.score.coefficients)]
+    q = job.q / size[..., None].to(job.q.dtype)
+    return replace(job, q=q, rows=torch.stack(rows, dim=-1).float(), log_scale=bound.to(job.q.dtype))

@@ -1,0 +1,208 @@
+"""Kernels compiled for cards that need not be there, and what their machine code says.
+
+Registers, spills, shared memory and tensor-core instructions come from the binary: `cuobjdump` and `nvdisasm` lie in
+the Triton wheel, AMD's assembly states its own figures.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from softmax_rnn.attention.kernels.triton.tiles import SHARED_MEMORY, Tile, candidates, padded
+
+DIMS = (64, 128)
+DTYPES = ("bfloat16", "float32")
+_POINTERS = {"bfloat16": "*bf16", "float32": "*fp32", "float16": "*fp16"}
+_INPUTS = frozenset({"q", "k", "v", "dy", "x", "u"})
+_TYPES = {
+    "decay": "*fp64",
+    "mask": "*i8",
+    "negative": "*i8",
+    "low": "*i32",
+    "first": "*i32",
+    "sink": "*i32",
+    "last": "*i32",
+    "clamp": "fp32",
+}
+_NUMBERS = frozenset({"Tq", "T", "G", "K", "chunks", "F", "tiles"})
+_OPTIONAL = {
+    "HAS_DECAY": ("decay",),
+    "HAS_LOW": ("low", "last"),
+    "HAS_SINKS": ("first", "sink"),
+    "HAS_MASK": ("mask",),
+    "HAS_DR": ("dr",),
+    "HAS_FACTOR": ("factor",),
+    "HAS_ONES": ("ones",),
+    "WANTS_SUM": ("row_sum", "Z", "r"),
+    "WANTS_SIGN": ("negative",),
+}
+
+_BLOCK = {name: False for name in ("HAS_ROWS", "HAS_CLAMP", "HAS_DECAY", "HAS_LOW", "HAS_SINKS", "HAS_MASK")}
+_WITH_SUM = {"block_sums": {"WANTS_SUM": True, "WANTS_SIGN": False}}
+_ALL = {"HAS_DECAY": True, "HAS_LOW": True, "HAS_SINKS": True, "HAS_MASK": True}
+BLOCK_CASES: dict[str, dict[str, Any]] = {
+    "exp": _BLOCK | {"DEGREE": 0},
+    "exp, clamp, decay, every mask": _BLOCK | _ALL | {"DEGREE": 0, "HAS_CLAMP": True},
+    "degree 4 by row, decay, every mask": _BLOCK | _ALL | {"DEGREE": 4, "HAS_ROWS": True},
+}
+STATE_CASES: dict[str, dict[str, Any]] = {
+    "linear": {"BASE0": -1, "BASE1": 0, "BASE2": -1, "COUNT": 2},
+    "order 2": {"BASE0": 0, "BASE1": 1, "BASE2": -2, "COUNT": 3},  # −2: behind the first two
+}
+BLOCK_KERNELS = ("block_sums", "key_gradients", "query_gradients")
+STATE_KERNELS = ("chunk_states", "read_states", "feature_gradients")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A kernel as it is compiled: for a card, a head dimension, a dtype and a case of flags."""
+
+    kernel: str
+    target: str
+    dim: int
+    dtype: str
+    case: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the machine code says."""
+
+    registers: int
+    spills: int
+    shared_bytes: int
+    tensor_instructions: int
+    products: int
+    products_without_tensor_cores: int
+
+
+def cells() -> Iterator[Cell]:
+    """Everything that ships."""
+    for target in SHARED_MEMORY:
+        for dim in DIMS:
+            for dtype in DTYPES:
+                for kernels, cases in ((BLOCK_KERNELS, BLOCK_CASES), (STATE_KERNELS, STATE_CASES)):
+                    yield from (Cell(kernel, target, dim, dtype, case) for kernel in kernels for case in cases)
+
+
+def compiled(cell: Cell, tile: Tile) -> Any:
+    """The binary of a cell with a tile."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function, constants = _function(cell.kernel), _constants(cell, tile)
+    missing = {name for flag, names in _OPTIONAL.items() if not constants.get(flag, False) for name in names}
+    if cell.kernel in BLOCK_KERNELS:
+        missing |= {"coefficients"} if constants["DEGREE"] == 0 else {"log_scale"}
+        missing |= {"d_ones"} if not (constants["HAS_DECAY"] and constants.get("HAS_DR", False)) else set()
+    elif not constants["QUERY"]:
+        missing |= {"coefficients"}
+    fixed = {name: None for name in function.arg_names if name in missing} | {
+        name: value for name, value in constants.items() if name in function.arg_names
+    }
+    signature = {name: "constexpr" if name in fixed else _type(name, cell) for name in function.arg_names}
+    aligned = {
+        (index,): [["tt.divisibility", 16]]
+        for index, name in enumerate(function.arg_names)
+        if signature[name].startswith("*") or (name in ("T", "Tq") and signature[name] != "constexpr")
+    }
+    source = ASTSource(function, signature=signature, constexprs=fixed, attrs=aligned)
+    kind, arch, warp = ("hip", cell.target, 64) if cell.target.startswith("gfx") else ("cuda", int(cell.target[2:]), 32)
+    options = {"num_warps": tile.warps, "num_stages": tile.stages}
+    return triton.compile(source, target=GPUTarget(kind, arch, warp), options=options)
+
+
+def figures(cell: Cell, tile: Tile) -> Figures:
+    """Compile and read."""
+    binary = compiled(cell, tile)
+    dots = re.findall(r"(?:tt\.dot|warp_group_dot) .*", binary.asm["ttgir"])
+    plain = [line for line in dots if "mma" not in line.rsplit("->", 1)[-1]]
+    read = _amd if cell.target.startswith("gfx") else _nvidia
+    registers, spills, tensor = read(binary.asm)
+    return Figures(registers, spills, binary.metadata.shared, tensor, len(dots), len(plain))
+
+
+def fits(cell: Cell, found: Figures) -> bool:
+    """No spills, shared memory within the card's, and every product on tensor cores."""
+    within = found.shared_bytes <= SHARED_MEMORY[cell.target]
+    return within and found.spills == 0 and found.tensor_instructions > 0 and not found.products_without_tensor_cores
+
+
+def search(kernel: str, target: str, dim: int, dtype: str) -> dict[str, Any]:
+    """The first tile that fits every case, with the figures of each; the table is made of these."""
+    cases = BLOCK_CASES if kernel in BLOCK_KERNELS else STATE_CASES
+    tried = []
+    for tile in candidates(kernel, target, dim, dtype):
+        found = {}
+        for case in reversed(cases):  # the hardest first
+            cell = Cell(kernel, target, dim, dtype, case)
+            found[case] = figures(cell, tile)
+            if not fits(cell, found[case]):
+                break
+        else:
+            rows = {case: asdict(found[case]) for case in cases}
+            return {"kernel": kernel, "target": target, "dim": dim, "dtype": dtype, "tile": asdict(tile), "cases": rows}
+        tried.append((tile, found))
+    raise LookupError(f"no tile of {kernel} fits {target}, dimension {dim}, {dtype}: {tried}")
+
+
+def _function(kernel: str) -> Any:
+    from softmax_rnn.attention.kernels.triton.device import backward, forward, states
+
+    return next(getattr(module, kernel) for module in (forward, backward, states) if hasattr(module, kernel))
+
+
+def _type(name: str, cell: Cell) -> str:
+    half = _POINTERS[cell.dtype]
+    if name in _INPUTS or (name == "S" and cell.kernel != "chunk_states"):
+        return half
+    return "i32" if name in _NUMBERS else _TYPES.get(name, "*fp32")
+
+
+def _constants(cell: Cell, tile: Tile) -> dict[str, Any]:
+    dim, precise = cell.dim, cell.dtype == "float32" and not cell.target.startswith("gfx")
+    shared: dict[str, Any] = {"D": dim, "E": dim, "BD": padded(dim), "BE": min(padded(dim), 128)}
+    shared |= {"PRECISION": "tf32x3" if precise else "ieee", "BM": tile.queries, "BN": tile.keys}
+    if cell.kernel in BLOCK_KERNELS:
+        sums = {"WANTS_SUM": True, "WANTS_SIGN": "degree" in cell.case} if cell.kernel == "block_sums" else {}
+        return shared | BLOCK_CASES[cell.case] | sums | ({"HAS_DR": True} if not sums else {})
+    case = STATE_CASES[cell.case]
+    squares = case["BASE2"] != -1
+    features = dim + (1 + dim * (dim + 1) // 2 if squares else 0)
+    shared |= case | {"BASE2": 1 + dim if squares else -1, "CHUNK": 512, "F": features, "W": dim, "SQUARES": squares}
+    shared |= {"A0": 0, "A1": dim // 2 if squares else 0, "FIRST": True, "QUERY": True, "HAS_ROWS": squares}
+    return shared | {"HAS_FACTOR": True, "HAS_ONES": True, "WANTS_SUM": True}
+
+
+def _nvidia(asm: dict[str, Any]) -> tuple[int, int, int]:
+    import triton
+
+    tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(asm["cubin"])
+        file.flush()
+        usage = _told(tools / "cuobjdump", "--dump-resource-usage", file.name)
+        code = _told(tools / "nvdisasm", "-c", file.name)
+    registers = int(re.findall(r"REG:(\d+)", usage)[0])
+    return registers, len(re.findall(r"\b(?:STL|LDL)\b", code)), len(re.findall(r"\bH(?:G)?MMA\b", code))
+
+
+def _amd(asm: dict[str, Any]) -> tuple[int, int, int]:
+    text = asm["amdgcn"]
+
+    def figure(name: str) -> int:
+        return int(re.findall(rf"\.{name}:\s+(\d+)", text)[0])
+
+    spills = figure("vgpr_spill_count") + figure("sgpr_spill_count")
+    return figure("vgpr_count"), spills, len(re.findall(r"\bv_s?mfmac?_", text))
+
+
+def _told(tool: Path, *arguments: str) -> str:
+    return subprocess.run([str(tool), *arguments], capture_output=True, text=True, check=True).stdout

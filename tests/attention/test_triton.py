@@ -1,0 +1,173 @@
+"""The Triton form: what it refuses, and its kernels in Triton's interpreter against the literal loop.
+
+The interpreter shows that the arithmetic is right. It shows no races and no speed; what the compiler makes of the
+kernels is tested in tests/bench/test_compiled.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attention.cases import MASKS, NAMES, inputs
+from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.forms import triton as form
+from softmax_rnn.attention.forms.triton import Triton
+from softmax_rnn.attention.plan import Situation, choose
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
+
+TESTS = Path(__file__).parents[1]
+ON_A_CARD = Situation(device="cuda")
+SERVED = [name for name in NAMES if Triton().refuse(VARIANTS[name], ON_A_CARD) is None]
+WITH_STATE = [
+    name
+    for name in SERVED
+    if Triton().refuse(VARIANTS[name], Situation(device="cuda", has_fixed_past=True)) is None
+    and VARIANTS[name].structure is None
+]
+TOLERANCE = {"float32": 2e-5, "bfloat16": 5e-3, "float16": 5e-3}
+GATE_TOLERANCE = 1e-2
+"""Half-precision gradients of a decay: differences of two sums over rounded numbers."""
+
+QUICK = {
+    "decay and clamp": {"name": "gated_softmax_decay", "mask": "both"},
+    "row sum": {"name": "forgetting_transformer"},
+    "window and sinks": {"name": "streaming_llm_64", "mask": "both", "time": 100, "key_dim": 4, "value_dim": 3},
+    "degree 4": {"name": "taylor_4", "mask": "both"},
+    "linear state": {"name": "linear_elu", "mask": "both", "state": True},
+    "decaying state": {"name": "simple_gla", "state": True},
+    "state of order 2": {"name": "taylor_2", "mask": "both", "state": True},
+    "resumed": {"name": "taylor_2", "state": True, "how": "pieces"},
+    "steps": {"name": "taylor_2", "state": True, "how": "steps"},
+    "bfloat16": {"name": "gated_softmax_decay", "dtype": "bfloat16"},
+}
+
+
+def interpreted(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """The errors of all cases, in a process whose kernels run in the interpreter."""
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-m", "attention.interpreted"],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def assert_within(case: dict[str, Any], found: dict[str, float]) -> None:
+    dtype = case.get("dtype", "float32")
+    gates = {} if dtype == "float32" else dict.fromkeys(found.keys() - {"output", *"qkv"}, GATE_TOLERANCE)
+    wrong = {name: error for name, error in found.items() if not error <= gates.get(name, TOLERANCE[dtype])}
+    assert found and not wrong, f"{case}: {wrong}"
+
+
+def test_kernels_in_the_interpreter():
+    found = interpreted(QUICK)
+    assert found.keys() == QUICK.keys()
+    for key, case in QUICK.items():
+        assert_within(case, found[key])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("name", SERVED)
+def test_every_row_with_every_mask(name, mask):
+    case: dict[str, Any] = {"name": name, "mask": mask}
+    if VARIANTS[name].structure is not None:
+        case |= {"time": 100, "key_dim": 4, "value_dim": 3}
+    cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+    for key, found in interpreted(cases).items():
+        assert_within(cases[key], found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_split_and_resumed(name):
+    case = {"name": name, "state": True}
+    cases = {how: case | {"how": how} for how in ("pieces", "steps")}
+    for key, found in interpreted(cases).items():
+        assert_within(cases[key], found)
+
+
+HALF = ("softmax_clamp_denom", "gated_softmax_decay", "forgetting_transformer", "linear_elu", "simple_gla", "taylor_2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision(name, dtype):
+    case = {"name": name, "dtype": dtype, "key_dim": 16, "value_dim": 16}
+    cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+    for key, found in interpreted(cases).items():
+        assert_within(cases[key], found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dims", [(3, 1), (16, 16), (20, 33), (32, 7)])
+@pytest.mark.parametrize("name", ["gated_softmax_decay", "linear_elu", "taylor_2"])
+def test_any_dimensions(name, dims):
+    case = {"name": name, "key_dim": dims[0], "value_dim": dims[1]}
+    cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+    for key, found in interpreted(cases).items():
+        assert_within(cases[key], found)
+
+
+def test_on_a_cpu_it_says_how_to_run_the_interpreter():
+    spec = VARIANTS["gated_softmax"]
+    with pytest.raises(InputError, match="TRITON_INTERPRET=1"):
+        attend(spec, **inputs(spec, torch.float32), form="triton")
+    assert choose(spec).form != "triton"
+
+
+def test_without_triton_it_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(form, "_installed", lambda: False)
+    refusal = Triton().refuse(VARIANTS["gated_softmax"], ON_A_CARD)
+    assert refusal is not None and "softmax-rnn[gpu]" in refusal
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_planner_takes_it_on_a_card_where_it_serves(name):
+    plan = choose(VARIANTS[name], ON_A_CARD)
+    fused_serves = "fused" not in plan.others or "×" in plan.others["fused"]
+    if name in SERVED:
+        assert plan.form == ("fused" if fused_serves else "triton"), plan
+    else:
+        assert len(plan.others["triton"]) > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "words"),
+    [
+        ("gla", {}, "per channel"),
+        ("deltanet", {}, "write rule"),
+        ("softmax_taylor_80terms", {}, "degree"),
+        ("softmax", {"dtype": "float64"}, "float64"),
+        ("softmax", {"key_dim": 512}, "256"),
+        ("taylor_4", {"has_fixed_past": True}, "degree 2"),
+        ("power_attention_2", {"has_fixed_past": True}, "float64"),
+        ("softmax", {"device": "mps"}, "mps"),
+    ],
+)
+def test_it_says_why_it_cannot_serve(name, where, words):
+    refusal = Triton().refuse(VARIANTS[name], Situation(**({"device": "cuda"} | where)))
+    assert refusal is not None and words in refusal
+
+
+def test_planning_imports_neither_triton_nor_torch():
+    code = (
+        "import sys; from softmax_rnn.attention.plan import *; from softmax_rnn.attention.variants import VARIANTS;"
+        "choose(VARIANTS['gated_softmax'], Situation(device='cuda'));"
+        "assert not {'torch', 'triton'} & set(sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
