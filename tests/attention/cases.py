@@ -31,6 +31,8 @@ from softmax_rnn.bench.inputs import random_tensor
 
 B, H, HKV, T, D, E = 2, 4, 2, 13, 8, 5
 NAMES = list(VARIANTS)
+HERE = [form for form in FORMS if form != "triton"]
+"""The forms that run on any machine; test_triton.py has the other one."""
 
 
 def with_eps(weight: oracle.Weight) -> Callable[..., Tensor]:

@@ -7,17 +7,31 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attention.cases import LITERAL, MASKS, attention, in_pieces, inputs, step_by_step
-from attention.compare import errors, run
+from attention.compare import errors, run, seeded
+from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import triton as form
+from softmax_rnn.attention.kernels.parallel import parallel
+from softmax_rnn.attention.kernels.triton.run import run as run_kernels
+from softmax_rnn.attention.parts import Exp, Polynomial, Score, taylor_score
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.attention.visibility import Visibility
 
+SCORES: dict[str, Score] = {
+    "exp": Exp(),
+    "clamped exp": Exp(clamp=1.0),
+    "linear": Polynomial(coefficients=(0.0, 1.0)),
+    "order 2": taylor_score(2),
+}
 CHUNK = 16
 TIME = 37
 """Three tiles of 16, the last one not full."""
@@ -25,11 +39,14 @@ TIME = 37
 
 def found(case: dict[str, Any]) -> dict[str, float]:
     """The errors of the output and of each gradient, against the literal loop in float64 on the same rounded inputs."""
+    if "score" in case:
+        return half_found(case)
     name, spec = case["name"], VARIANTS[case["name"]]
     time = case.get("time", TIME)
     dims = {"key_dim": case.get("key_dim", 8), "value_dim": case.get("value_dim", 5)}
     # Through the state everywhere, or nowhere.
     form.STATE_PAYS, form.CHUNK = (0.0, CHUNK) if case.get("state") else (1e9, 512)
+    form.WALKS = case.get("walks", 10**9)
     dtype = getattr(torch, case.get("dtype", "float32"))
     tensors = {key: x.to(dtype) for key, x in inputs(spec, time=time, **dims).items()}
     masks = MASKS[case.get("mask", "plain")](time)
@@ -44,11 +61,50 @@ def found(case: dict[str, Any]) -> dict[str, float]:
     with as_on_a_card(how != "whole"), torch.set_grad_enabled(how != "steps"):
         if how == "steps":
             output = function(**tensors, **masks)
-            return {"output": errors_of_output(output, truth.output)}
+            return {"output": output_error(output, truth.output)}
         return errors(run(function, tensors, **masks), truth)
 
 
-def errors_of_output(got: torch.Tensor, truth: torch.Tensor) -> float:
+def half_found(case: dict[str, Any]) -> dict[str, float]:
+    """Errors of the sums themselves: inputs and the gradient from above are half-precision numbers in both."""
+    dtype, time, dim = getattr(torch, case["dtype"]), 48, 16
+    score = SCORES[case["score"]]
+    form.STATE_PAYS, form.CHUNK, form.WALKS = (0.0, CHUNK, case.get("walks", 10**9)) if case["state"] else (1e9, 512, 1)
+    drawn = [seeded(1, 2, *shape, seed=n) for n, shape in enumerate([(2, time, dim), (time, dim), (time, dim)])]
+    tensors = dict(zip("qkv", (x.to(dtype) for x in drawn), strict=True))
+    tensors["q"] = (tensors["q"].float() * 0.25).to(dtype)
+    tensors["gate"] = torch.nn.functional.logsigmoid(seeded(1, 2, time, seed=7) + 2)
+    wanted = seeded(1, 2, 2, time, dim, seed=8).to(dtype).double()
+
+    def sums(run_form: Callable[[Contraction], Sums], wide: torch.dtype) -> tuple[Sums, dict[str, Tensor]]:
+        leaves = {name: x.to(torch.float64 if name == "gate" else wide).requires_grad_() for name, x in tensors.items()}
+        decay = RunningDecay(leaves["gate"].cumsum(-1)) if case["decay"] else None
+        job = Contraction(score, leaves["q"], leaves["k"], leaves["v"], decay, Visibility(), True, half=dtype)
+        return run_form(job), leaves
+
+    def kernels(job: Contraction) -> Sums:
+        return run_kernels(score.fit(job, KeySummary(), True), None, keep_state=False)[0]
+
+    truth, true_leaves = sums(parallel, torch.float64)
+    got, leaves = sums(kernels, torch.float32)
+    # In the units of the kernels, so that the same gradient enters both.
+    zero = torch.zeros_like(wanted[..., 0])
+    scale = torch.exp(
+        (zero if truth.log_scale is None else truth.log_scale) - (zero if got.log_scale is None else got.log_scale)
+    )
+    values = (truth.numerator * scale.detach()[..., None], got.numerator)
+    found = {"output": output_error(values[1].detach(), values[0].detach())}
+    grads = [
+        torch.autograd.grad((value * wanted.to(value)).sum(), list(some.values()), allow_unused=True)
+        for value, some in zip(values, (true_leaves, leaves), strict=True)
+    ]
+    for name, right, mine in zip(tensors, *grads, strict=True):
+        if right is not None:
+            found[name] = output_error(mine, right)
+    return found
+
+
+def output_error(got: torch.Tensor, truth: torch.Tensor) -> float:
     return float((got.double() - truth).abs().max() / truth.abs().max())
 
 

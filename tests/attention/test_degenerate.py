@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attention.cases import CONTRACTIONS, HKV, NAMES, H, allowed_forms, attention, inputs, literal_form, some
+from attention.cases import CONTRACTIONS, HERE, HKV, NAMES, H, allowed_forms, attention, inputs, literal_form, some
 from attention.compare import DTYPES, assert_close, assert_same, run
 from attention.numbers import TIME, cases, every_form, quiet
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.plan import FORMS
 from softmax_rnn.attention.variants import VARIANTS
 
 
@@ -66,7 +65,7 @@ def test_similar_keys_in_a_float32_state(name, form):
     assert_close(attend(spec, **tensors, form=form), truth)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", HERE)
 def test_equal_keys_average_the_values(form):
     spec = VARIANTS["softmax"]
     if form == "chunked":

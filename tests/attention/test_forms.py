@@ -16,6 +16,7 @@ from attention.cases import (
     CONTRACTIONS,
     EPILOGUE,
     FEW,
+    HERE,
     LITERAL,
     MASKS,
     NAMES,
@@ -77,14 +78,14 @@ def test_every_name_has_a_literal_truth():
 
 
 def test_every_form_serves_some_variant_on_every_mask():
-    for form in FORMS:
+    for form in HERE:
         masks = {mask for _, mask, served, _ in CASES if served == form}
         assert masks == ({"plain", "packed"} if form == "fused" else set(MASKS))
 
 
 def test_every_form_and_every_part_is_in_the_quick_set():
     quick = [case for case in CASES if is_quick(case)]
-    assert {form for _, _, form, _ in quick} == set(FORMS)
+    assert {form for _, _, form, _ in quick} == set(HERE)
     parts = {part for name in NAMES for part in VARIANTS[name].parts}
     before_the_epilogue = {part for part in parts if part.slot not in EPILOGUE}
     assert {part for name, *_ in quick for part in VARIANTS[name].parts} >= before_the_epilogue

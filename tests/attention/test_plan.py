@@ -61,7 +61,7 @@ CLASSES = ["softmax", "gated_softmax_decay", "linear_elu", "taylor_2", "gated_re
 
 @pytest.mark.parametrize("form", FORMS)
 def test_more_work_never_costs_less(form):
-    base = Situation(queries=512, keys=512)
+    base = Situation(queries=512, keys=512, device="cuda" if form == "triton" else "cpu")
     more = {
         "positions": replace(base, queries=1024, keys=1024),
         "heads": replace(base, heads=32, kv_heads=32),

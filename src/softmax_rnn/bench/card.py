@@ -178,6 +178,9 @@ TUNED_WITH = {
     "chunk_states": "taylor_2",
     "read_states": "taylor_2",
     "feature_gradients": "taylor_2",
+    "linear_sums": "linear_elu",
+    "linear_query_gradients": "linear_elu",
+    "linear_key_gradients": "linear_elu",
 }
 
 
@@ -187,7 +190,7 @@ def _fastest(kernel: str, variant: str, dim: int, dtype: torch.dtype, time: int)
     tensors = on_device(given, torch.get_default_device())
     work = forward_backward(lambda leaves: attend(spec, **leaves, form="triton"), tensors)
     seconds: dict[tiles.Tile, float] = {}
-    for tile in tiles.candidates(kernel, tiles.target(), dim, str(dtype)):
+    for tile in tiles.candidates(kernel, tiles.target(), str(dtype).removeprefix("torch.")):
         with tiles.trying(kernel, tile), _what_fits():
             seconds[tile] = race({"it": work}, 3).of("it")
     return min(seconds, key=lambda tile: seconds[tile]) if seconds else None
@@ -218,4 +221,6 @@ def kernels_line() -> str:
     checks = [check for name in QUICK_CHECKS for check in check_variant(name, "cuda", ("triton",))]
     worst = max(max(check.output_error, check.gradient_error) for check in checks)
     passed = "within" if all(check.passed for check in checks) else "ABOVE"
-    return f"largest error against float64 {worst:.1e}, {passed} {checks[0].tolerance:g}; all rows: verify --device cuda"
+    return (
+        f"largest error against float64 {worst:.1e}, {passed} {checks[0].tolerance:g}; all rows: verify --device cuda"
+    )

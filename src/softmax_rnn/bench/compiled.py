@@ -11,10 +11,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.kernels.triton.tiles import SHARED_MEMORY, Tile, candidates, padded
+from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, Tile, candidates, padded
 
 DIMS = (64, 128)
 DTYPES = ("bfloat16", "float32")
@@ -30,7 +31,7 @@ _TYPES = {
     "last": "*i32",
     "clamp": "fp32",
 }
-_NUMBERS = frozenset({"Tq", "T", "G", "K", "chunks", "F", "tiles"})
+_NUMBERS = frozenset({"Tq", "T", "G", "K", "chunks"})
 _OPTIONAL = {
     "HAS_DECAY": ("decay",),
     "HAS_LOW": ("low", "last"),
@@ -39,15 +40,14 @@ _OPTIONAL = {
     "HAS_DR": ("dr",),
     "HAS_FACTOR": ("factor",),
     "HAS_ONES": ("ones",),
+    "HAS_PASSING": ("from_past", "into_state", "keep"),
     "WANTS_SUM": ("row_sum", "Z", "r"),
     "WANTS_SIGN": ("negative",),
 }
 
-_BLOCK = {name: False for name in ("HAS_ROWS", "HAS_CLAMP", "HAS_DECAY", "HAS_LOW", "HAS_SINKS", "HAS_MASK")}
-_WITH_SUM = {"block_sums": {"WANTS_SUM": True, "WANTS_SIGN": False}}
+_BLOCK = dict.fromkeys(("HAS_ROWS", "HAS_CLAMP", "HAS_DECAY", "HAS_LOW", "HAS_SINKS", "HAS_MASK"), False)
 _ALL = {"HAS_DECAY": True, "HAS_LOW": True, "HAS_SINKS": True, "HAS_MASK": True}
 BLOCK_CASES: dict[str, dict[str, Any]] = {
-    "exp": _BLOCK | {"DEGREE": 0},
     "exp, clamp, decay, every mask": _BLOCK | _ALL | {"DEGREE": 0, "HAS_CLAMP": True},
     "degree 4 by row, decay, every mask": _BLOCK | _ALL | {"DEGREE": 4, "HAS_ROWS": True},
 }
@@ -55,6 +55,7 @@ STATE_CASES: dict[str, dict[str, Any]] = {
     "linear": {"BASE0": -1, "BASE1": 0, "BASE2": -1, "COUNT": 2},
     "order 2": {"BASE0": 0, "BASE1": 1, "BASE2": -2, "COUNT": 3},  # −2: behind the first two
 }
+LINEAR_CASES: dict[str, dict[str, Any]] = {"degree 0 and 1, decay, every mask": {"HAS_0": 1}}
 BLOCK_KERNELS = ("block_sums", "key_gradients", "query_gradients")
 STATE_KERNELS = ("chunk_states", "read_states", "feature_gradients")
 
@@ -82,13 +83,16 @@ class Figures:
     products_without_tensor_cores: int
 
 
-def cells() -> Iterator[Cell]:
-    """Everything that ships."""
-    for target in SHARED_MEMORY:
-        for dim in DIMS:
-            for dtype in DTYPES:
-                for kernels, cases in ((BLOCK_KERNELS, BLOCK_CASES), (STATE_KERNELS, STATE_CASES)):
-                    yield from (Cell(kernel, target, dim, dtype, case) for kernel in kernels for case in cases)
+def cases_of(kernel: str) -> tuple[str, ...]:
+    """The cases of a kernel, the hardest last."""
+    if kernel in BLOCK_KERNELS:
+        return tuple(BLOCK_CASES)
+    return tuple(STATE_CASES if kernel in STATE_KERNELS else LINEAR_CASES)
+
+
+def rows() -> Iterator[tuple[str, str, int, str]]:
+    """Kernel, card, dimension and dtype of everything that ships."""
+    yield from product(KERNELS, SHARED_MEMORY, DIMS, DTYPES)
 
 
 def compiled(cell: Cell, tile: Tile) -> Any:
@@ -102,8 +106,6 @@ def compiled(cell: Cell, tile: Tile) -> Any:
     if cell.kernel in BLOCK_KERNELS:
         missing |= {"coefficients"} if constants["DEGREE"] == 0 else {"log_scale"}
         missing |= {"d_ones"} if not (constants["HAS_DECAY"] and constants.get("HAS_DR", False)) else set()
-    elif not constants["QUERY"]:
-        missing |= {"coefficients"}
     fixed = {name: None for name in function.arg_names if name in missing} | {
         name: value for name, value in constants.items() if name in function.arg_names
     }
@@ -115,8 +117,7 @@ def compiled(cell: Cell, tile: Tile) -> Any:
     }
     source = ASTSource(function, signature=signature, constexprs=fixed, attrs=aligned)
     kind, arch, warp = ("hip", cell.target, 64) if cell.target.startswith("gfx") else ("cuda", int(cell.target[2:]), 32)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages}
-    return triton.compile(source, target=GPUTarget(kind, arch, warp), options=options)
+    return triton.compile(source, target=GPUTarget(kind, arch, warp), options=tile.options)
 
 
 def figures(cell: Cell, tile: Tile) -> Figures:
@@ -135,33 +136,32 @@ def fits(cell: Cell, found: Figures) -> bool:
     return within and found.spills == 0 and found.tensor_instructions > 0 and not found.products_without_tensor_cores
 
 
-def search(kernel: str, target: str, dim: int, dtype: str) -> dict[str, Any]:
-    """The first tile that fits every case, with the figures of each; the table is made of these."""
-    cases = BLOCK_CASES if kernel in BLOCK_KERNELS else STATE_CASES
-    tried = []
-    for tile in candidates(kernel, target, dim, dtype):
-        found = {}
-        for case in reversed(cases):  # the hardest first
+def search(kernel: str, target: str, dim: int, dtype: str) -> dict[str, Any] | None:
+    """A row of the table: the first tile that fits every case, with the figures of each; None where none does."""
+    for tile in candidates(kernel, target, dtype):
+        found: dict[str, Figures] = {}
+        for case in reversed(cases_of(kernel)):
             cell = Cell(kernel, target, dim, dtype, case)
             found[case] = figures(cell, tile)
             if not fits(cell, found[case]):
                 break
         else:
-            rows = {case: asdict(found[case]) for case in cases}
-            return {"kernel": kernel, "target": target, "dim": dim, "dtype": dtype, "tile": asdict(tile), "cases": rows}
-        tried.append((tile, found))
-    raise LookupError(f"no tile of {kernel} fits {target}, dimension {dim}, {dtype}: {tried}")
+            cases = {case: asdict(found[case]) for case in cases_of(kernel)}
+            row = {"kernel": kernel, "target": target, "dim": dim, "dtype": dtype, "tile": asdict(tile)}
+            return row | {"cases": cases}
+    return None
 
 
 def _function(kernel: str) -> Any:
-    from softmax_rnn.attention.kernels.triton.device import backward, forward, states
+    from softmax_rnn.attention.kernels.triton.device import backward, forward, linear, states
 
-    return next(getattr(module, kernel) for module in (forward, backward, states) if hasattr(module, kernel))
+    modules = (forward, backward, states, linear)
+    return next(getattr(module, kernel) for module in modules if hasattr(module, kernel))
 
 
 def _type(name: str, cell: Cell) -> str:
     half = _POINTERS[cell.dtype]
-    if name in _INPUTS or (name == "S" and cell.kernel != "chunk_states"):
+    if name in _INPUTS or (name == "S" and cell.kernel in ("read_states", "feature_gradients")):
         return half
     return "i32" if name in _NUMBERS else _TYPES.get(name, "*fp32")
 
@@ -173,6 +173,9 @@ def _constants(cell: Cell, tile: Tile) -> dict[str, Any]:
     if cell.kernel in BLOCK_KERNELS:
         sums = {"WANTS_SUM": True, "WANTS_SIGN": "degree" in cell.case} if cell.kernel == "block_sums" else {}
         return shared | BLOCK_CASES[cell.case] | sums | ({"HAS_DR": True} if not sums else {})
+    if cell.case in LINEAR_CASES:
+        flags = ("HAS_DR", "HAS_DECAY", "HAS_LOW", "HAS_MASK", "HAS_PASSING", "HAS_STATE", "WANTS_SUM")
+        return shared | dict.fromkeys(flags, True) | LINEAR_CASES[cell.case] | {"G": 1, "BC": tile.queries}
     case = STATE_CASES[cell.case]
     squares = case["BASE2"] != -1
     features = dim + (1 + dim * (dim + 1) // 2 if squares else 0)

@@ -24,6 +24,7 @@ from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig
 from softmax_rnn.experiment.network import model_config, state_bytes
+from softmax_rnn.experiment.prediction import predict
 from softmax_rnn.experiment.run_data import load_run_data, on_hub, vocabulary_guess
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM
 from softmax_rnn.train.processes import on_cpu
@@ -55,6 +56,8 @@ class RunPlan:
     state_bytes: int
     """What decoding carries after one context."""
     data: dict[str, Any]
+    on_cards: list[dict[str, Any]]
+    """What it would take on cards, computed from their data sheets; nothing where its attention has no kernel."""
 
     def values(self) -> dict[str, Any]:
         """Plain values."""
@@ -77,6 +80,8 @@ def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
     shape = model_config(config, vocab_size)
     parameters = count_parameters(shape)
     seen = config.steps * config.batch_size
+    memory = memory_estimate(config, shape, parameters, processes)
+    on_card = memory - (LIBRARY_BYTES if on_cpu(config) else 0)
     return RunPlan(
         parameters=parameters,
         vocab_size=vocab_size,
@@ -86,9 +91,10 @@ def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
         tokens=seen * config.context,
         train_rows=length,
         passes=seen / length if length else None,
-        memory_bytes=memory_estimate(config, shape, parameters, processes),
+        memory_bytes=memory,
         state_bytes=state_bytes(shape, config.context),
         data=facts,
+        on_cards=[one.values() for one in predict(config, shape, parameters, on_card, processes)],
     )
 
 

@@ -144,7 +144,18 @@ def print_plan(plan: dict[str, Any]) -> None:
             ("train side", rows),
             ("memory, estimated", f"{plan['memory_bytes'] / 1e9:.2f} GB per process"),
             ("decoding state after a context", f"{plan['state_bytes']:,} bytes"),
+            *(_on_card(one) for one in plan.get("on_cards", [])),
         ],
+    )
+
+
+def _on_card(one: dict[str, Any]) -> tuple[str, str]:
+    """A card as a row: computed from its data sheet, and said so."""
+    fits = "" if one["fits"] else ", more than it has"
+    return (
+        f"computed for {one['processes']} × {one['card']}",
+        f"{one['memory_bytes'] / 1e9:.0f} GB each{fits}; {one['card_hours']:,.1f} card hours at half of the peak,"
+        f" {one['card_hours_at_peak']:,.1f} at the peak",
     )
 
 

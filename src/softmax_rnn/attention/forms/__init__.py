@@ -8,6 +8,8 @@ from softmax_rnn.attention.forms.parallel import Parallel
 from softmax_rnn.attention.forms.recurrent import Recurrent
 from softmax_rnn.attention.forms.triton import Triton
 
-FORMS: dict[str, Form] = {form.name: form for form in (Parallel(), Fused(), Blockwise(), Chunked(), Recurrent(), Triton())}
+FORMS: dict[str, Form] = {
+    form.name: form for form in (Parallel(), Fused(), Blockwise(), Chunked(), Recurrent(), Triton())
+}
 
 __all__ = ["FORMS", "Form"]

@@ -73,13 +73,20 @@ class Triton(Form):
         raise NotImplementedError
 
 
+def has_kernel(spec: AttentionSpec, dim: int) -> bool:
+    """Whether the kernels know a spec with heads of this dimension, wherever they would run."""
+    return _no_kernel(spec, Situation(key_dim=dim, value_dim=dim)) is None
+
+
 def _no_place(s: Situation) -> str | None:
     """Why no kernel can run there."""
     if not _installed():
         return "Triton is not installed; pip install 'softmax-rnn[gpu]' brings it on Linux"
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if s.device == "cpu" and not interpreted:
-        return "its kernels need a CUDA or ROCm card; TRITON_INTERPRET=1 before Python starts runs them on a CPU, slowly"
+        return (
+            "its kernels need a CUDA or ROCm card; TRITON_INTERPRET=1 before Python starts runs them on a CPU, slowly"
+        )
     if s.device not in ("cpu", "cuda"):
         return f"its kernels run on CUDA and ROCm cards, not on {s.device}"
     if s.dtype == "float64":

@@ -149,9 +149,7 @@ class Side:
             chunk_states[(1, *rest)](*arguments, W=columns, A0=0, SQUARES=False, **shared, **launch)
         return state, sums
 
-    def read(
-        self, states: tuple[Tensor, Tensor | None], factor: Tensor | None, y: Tensor, r: Tensor | None
-    ) -> None:
+    def read(self, states: tuple[Tensor, Tensor | None], factor: Tensor | None, y: Tensor, r: Tensor | None) -> None:
         """y_i += factor_i φ(x_i) S, and r_i with the sums in place of S."""
         from softmax_rnn.attention.kernels.triton.device.states import read_states
 
@@ -284,7 +282,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once("triton")
     def backward(ctx, dy, dr, d_end):  # type: ignore[override]
-        q, k, v, decay, rows, S, Z, y, r, end = ctx.saved_tensors
+        q, k, v, decay, rows, state, sums, y, r, end = ctx.saved_tensors
         setting: Setting = ctx.setting
         layout, passing = setting.layout, setting.passing
         queries, keys = setting.sides(q, k, rows)
@@ -295,7 +293,7 @@ class _Chunked(torch.autograd.Function):
         dr = None if dr is None else dr.float().contiguous()
         dq, dk, dv, ones = blockwise.backward(q, k, v, decay, rows, dy, dr, None, setting.block)
         if ctx.has_past:
-            queries.gradient((S, Z), passing.from_past, dy, dr, dq)
+            queries.gradient((state, sums), passing.from_past, dy, dr, dq)
         added = queries.states(dy, passing.from_past, dr)
         start = None if d_end is None else split(d_end, layout.wants_row_sum)
         behind, d_state = all_scanned(added, passing.keep, start, layout.dtype, reverse=True)
@@ -309,4 +307,3 @@ class _Chunked(torch.autograd.Function):
             if d_end is not None:
                 d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
         return dq, dk, dv, d_decay, joined(d_state) if ctx.has_state else None, None, None
-

@@ -11,65 +11,73 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.kernels.triton.blockwise import constants, decay_gradient
 from softmax_rnn.attention.kernels.triton.chunked import Passing, joined, split
-from softmax_rnn.attention.kernels.triton.tiles import interpreted, padded, precision
+from softmax_rnn.attention.kernels.triton.tiles import Tile, padded, precision, ships, tile
 from softmax_rnn.attention.kernels.triton.visible import Seen
 from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.second_derivative import once
 
-MAX_DIM = 128
-"""Sides of a state that fits the registers."""
-CHUNK = 64
+SUMS, QUERIES, KEYS = "linear_sums", "linear_query_gradients", "linear_key_gradients"
 
 
-def chunk() -> int:
-    """Positions of a chunk."""
-    return 16 if interpreted() else CHUNK
+@dataclass(frozen=True)
+class Walk:
+    """How a kernel walks: its tile, and what passes through chunks of that length."""
+
+    tile: Tile
+    passing: Passing
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same in both passes."""
+    """What stays the same in all passes."""
 
     score: Polynomial
     kv_heads: int
+    groups: int
     seen: Seen
-    passing: Passing
+    walks: dict[str, Walk]
     wants_row_sum: bool
     dtype: torch.dtype
 
-    def constants(self, k: Tensor, v: Tensor, decay: Tensor | None, has_state: bool) -> dict[str, Any]:
-        """What the kernels are compiled for."""
-        dim, width = k.shape[-1], v.shape[-1]
+    def constants(self, walk: str, k: Tensor, v: Tensor, decay: Tensor | None, start: Tensor | None) -> dict[str, Any]:
+        """What a kernel is compiled for."""
+        dim, width, chosen = k.shape[-1], v.shape[-1], self.walks[walk]
         return {
+            "G": self.groups,
             "D": dim,
             "E": width,
             "BD": padded(dim),
             "BE": padded(width),
-            "BC": chunk(),
+            "BC": chosen.tile.queries,
             "HAS_0": int(0 in self.score.orders),
             "HAS_DECAY": decay is not None,
             "HAS_LOW": self.seen.low is not None,
             "HAS_MASK": self.seen.mask is not None,
-            "HAS_PASSING": self.passing.keep is not None,
-            "HAS_STATE": has_state,
+            "HAS_PASSING": chosen.passing.keep is not None,
+            "HAS_STATE": start is not None,
             "WANTS_SUM": self.wants_row_sum,
             "PRECISION": precision(self.dtype),
-            "num_warps": 4 if max(dim, width) <= 64 else 8,
-            "num_stages": 1,
+            **chosen.tile.options,
         }
 
-    def shared(self, decay: Tensor | None, device: torch.device) -> tuple[Tensor | None, ...]:
+    def shared(self, walk: str, decay: Tensor | None, device: torch.device) -> tuple[Tensor | None, ...]:
         """The arguments between the inputs and the states."""
-        seen, passing = self.seen, self.passing
+        seen, passing = self.seen, self.walks[walk].passing
         factors = (passing.from_past, passing.into_state, passing.keep)
         return (decay, constants(self.score, device), seen.low, seen.mask, *factors)
 
-    def sizes(self, k: Tensor, groups: int) -> tuple[int, int, int, int]:
-        """T, chunks, G and K."""
-        return k.shape[1], -(-k.shape[1] // chunk()), groups, self.kv_heads
+    def sizes(self, walk: str, k: Tensor) -> tuple[int, int, int]:
+        """T, chunks and K."""
+        return k.shape[1], -(-k.shape[1] // self.walks[walk].tile.queries), self.kv_heads
 
 
-def linear(job: Contraction, state: Tensor | None, dtype: torch.dtype) -> tuple[Sums, Tensor]:
+def serves(job: Contraction, dtype: torch.dtype, needs_grad: bool) -> bool:
+    """Whether the states fit the registers."""
+    dims = (job.k.shape[-1], job.v.shape[-1], dtype)
+    return all(ships(walk, *dims) for walk in ((SUMS, QUERIES, KEYS) if needs_grad else (SUMS,)))
+
+
+def linear(job: Contraction, state: Tensor | None, dtype: torch.dtype, needs_grad: bool) -> tuple[Sums, Tensor]:
     """The sums of `parallel`, continued from a state, and the state after the last position."""
     score = job.score
     assert isinstance(score, Polynomial) and score.degree == 1
@@ -78,8 +86,11 @@ def linear(job: Contraction, state: Tensor | None, dtype: torch.dtype) -> tuple[
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, state)]
     seen = Seen.of(job.visibility, batch, time, job.q.device)
     still = None if decay is None else decay.detach().flatten(0, 1)
-    passing = Passing.of(job.visibility, still, kv_heads, job.k.flatten(0, 1), chunk())
-    setting = Setting(score, kv_heads, seen, passing, job.wants_row_sum, dtype)
+    keys, walks = job.k.flatten(0, 1), {}
+    for name in (SUMS, QUERIES, KEYS) if needs_grad else (SUMS,):
+        chosen = tile(name, job.k.shape[-1], job.v.shape[-1], dtype)
+        walks[name] = Walk(chosen, Passing.of(job.visibility, still, kv_heads, keys, chosen.queries))
+    setting = Setting(score, kv_heads, job.q.shape[2], seen, walks, job.wants_row_sum, dtype)
     y, r, end = _Linear.apply(*flat, setting)  # type: ignore[misc]
     shape = (batch, kv_heads)
     row_sum = None if r is None else r.unflatten(0, shape)
@@ -98,8 +109,8 @@ class _Linear(torch.autograd.Function):
         r = torch.empty(q.shape[:3], device=q.device) if setting.wants_row_sum else None
         end = _empty_state(k, v, setting)
         linear_sums[(k.shape[0],)](
-            q, k, v, *setting.shared(decay, q.device), *start, y, r, *end, *setting.sizes(k, q.shape[1]),
-            **setting.constants(k, v, decay, state is not None),
+            q, k, v, *setting.shared(SUMS, decay, q.device), *start, y, r, *end, *setting.sizes(SUMS, k),
+            **setting.constants(SUMS, k, v, decay, start[0]),
         )  # fmt: skip
         after = joined(end)
         ctx.save_for_backward(q, k, v, decay, *start, *((None,) * 3 if decay is None else (y, r, after)))
@@ -112,7 +123,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, dy, dr, d_end):  # type: ignore[override]
         from softmax_rnn.attention.kernels.triton.device.linear import linear_key_gradients, linear_query_gradients
 
-        q, k, v, decay, S, Z, y, r, after = ctx.saved_tensors
+        q, k, v, decay, state, sums, y, r, after = ctx.saved_tensors
         setting: Setting = ctx.setting
         dy = torch.zeros(*q.shape[:3], v.shape[-1], device=q.device) if dy is None else dy
         dy = dy.to(v.dtype).contiguous()
@@ -120,15 +131,15 @@ class _Linear(torch.autograd.Function):
             dr = torch.zeros(q.shape[:3], device=q.device) if dr is None else dr.float().contiguous()
         dq, dk, dv = (torch.empty(x.shape, device=q.device) for x in (q, k, v))
         ones = torch.empty(k.shape[:2], device=q.device) if setting.wants_row_sum else None
-        shared, sizes = setting.shared(decay, q.device), setting.sizes(k, q.shape[1])
         linear_query_gradients[(k.shape[0],)](
-            k, v, *shared, S, Z, dy, dr, dq, *sizes, **setting.constants(k, v, decay, ctx.has_state)
-        )
+            k, v, *setting.shared(QUERIES, decay, q.device), state, sums, dy, dr, dq, *setting.sizes(QUERIES, k),
+            **setting.constants(QUERIES, k, v, decay, state),
+        )  # fmt: skip
         d_state = _empty_state(k, v, setting)
         behind = split(d_end, setting.wants_row_sum) or (None, None)
         linear_key_gradients[(k.shape[0],)](
-            q, k, v, *shared, *behind, dy, dr, dk, dv, ones, *d_state, *sizes,
-            **setting.constants(k, v, decay, d_end is not None),
+            q, k, v, *setting.shared(KEYS, decay, q.device), *behind, dy, dr, dk, dv, ones, *d_state,
+            *setting.sizes(KEYS, k), **setting.constants(KEYS, k, v, decay, behind[0]),
         )  # fmt: skip
         d_decay = None
         if decay is not None:

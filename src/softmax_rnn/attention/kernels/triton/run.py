@@ -39,20 +39,23 @@ def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, T
     assert isinstance(score, Polynomial)
     features = sum(comb(job.k.shape[-1] + order - 1, order) for order in score.orders)
     time = job.q.shape[3]
-    if time == 1 and state is not None and not _needs_grad(job, state):
+    needs_grad = _needs_grad(job, state)
+    if time == 1 and state is not None and not needs_grad:
         return one_step(job, state)
     pays = time > form.STATE_PAYS * features
     if state is None and not pays and not keep_state:
         return with_keys(job), None
-    width = max(job.k.shape[-1], job.v.shape[-1])
-    if score.degree == 1 and width <= linear.MAX_DIM and job.k.shape[0] * job.k.shape[1] >= form.WALKS:
-        return linear.linear(job, state, _dtype(job))
+    walks = job.k.shape[0] * job.k.shape[1] >= form.WALKS
+    if score.degree == 1 and walks and linear.serves(job, _dtype(job), needs_grad):
+        return linear.linear(job, state, _dtype(job), needs_grad)
     chunk = form.CHUNK if pays or time > 4 * form.CHUNK else _whole(time)
     return chunked(job, state, _dtype(job), chunk)
 
 
-def _needs_grad(job: Contraction, state: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(x.requires_grad for x in (job.q, job.k, job.v, state))
+def _needs_grad(job: Contraction, state: Tensor | None) -> bool:
+    decay = None if job.running_decay is None else job.running_decay.c
+    tensors = (job.q, job.k, job.v, decay, state)
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def _whole(time: int) -> int:

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.files import cache_folder
+
+if TYPE_CHECKING:
+    import torch
 
 TABLE = Path(__file__).with_name("tiles.json")
 SHARED_MEMORY = {"sm80": 163 * 1024, "sm90": 227 * 1024, "gfx942": 64 * 1024}
@@ -33,31 +34,72 @@ class Tile:
     keys: int
     warps: int = 4
     stages: int = 2
+    registers: int | None = None
+    """What a thread may take; under pressure the assembler of sm_80 settles for 32 where it is not told."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What the compiler is told beside the sizes."""
+        told = {"num_warps": self.warps, "num_stages": self.stages}
+        return told if self.registers is None else told | {"maxnreg": self.registers}
 
     @property
     def launch(self) -> dict[str, int]:
         """As arguments of a launch."""
-        return {"BM": self.queries, "BN": self.keys, "num_warps": self.warps, "num_stages": self.stages}
+        return {"BM": self.queries, "BN": self.keys, **self.options}
 
 
 INTERPRETED = Tile(16, 16)
-_SIZES = {
-    "block_sums": ((128, 64), (128, 32), (64, 64), (64, 32), (32, 32), (16, 32), (16, 16)),
-    "key_gradients": ((64, 128), (32, 128), (64, 64), (32, 64), (32, 32), (16, 32), (16, 16)),
-    "query_gradients": ((128, 64), (128, 32), (64, 64), (64, 32), (32, 32), (16, 32), (16, 16)),
-    "chunk_states": ((64, 64), (64, 32), (64, 16)),
-    "read_states": ((128, 16), (64, 16), (32, 16), (16, 16)),
-    "feature_gradients": ((128, 16), (64, 16), (32, 16), (16, 16)),
+# Queries, keys, warps and stages by kernel and width of the numbers in bytes, those that should be fastest
+# first. Eight warps want 128 rows: fewer are kept twice.
+_NVIDIA = {
+    ("block_sums", 2): ((128, 64, 8, 2), (128, 32, 8, 2), (64, 32, 4, 1), (32, 32, 4, 1)),
+    ("block_sums", 4): ((64, 32, 4, 1), (32, 32, 4, 1), (16, 32, 4, 1), (16, 16, 4, 1)),
+    ("key_gradients", 2): ((32, 64, 8, 1), (16, 64, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1)),
+    ("key_gradients", 4): ((16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
+    ("query_gradients", 2): ((128, 32, 8, 1), (32, 32, 4, 1), (16, 16, 4, 1)),
+    ("query_gradients", 4): ((32, 16, 4, 1), (16, 16, 4, 1)),
+    ("chunk_states", 2): ((64, 64, 8, 2), (64, 32, 8, 1), (64, 16, 8, 1)),
+    ("chunk_states", 4): ((64, 32, 8, 1), (64, 16, 8, 1)),
+    ("read_states", 2): ((64, 16, 4, 2), (64, 16, 8, 1), (32, 16, 4, 1), (16, 16, 4, 1)),
+    ("read_states", 4): ((32, 16, 8, 1), (16, 16, 4, 1), (16, 16, 8, 1)),
+    ("feature_gradients", 2): ((64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 4, 1)),
+    ("feature_gradients", 4): ((32, 16, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
+    ("linear_sums", 2): ((64, 64, 8, 1), (32, 32, 4, 1), (16, 16, 8, 1)),
+    ("linear_sums", 4): ((32, 32, 4, 1), (16, 16, 8, 1)),
+    ("linear_query_gradients", 2): ((32, 32, 4, 1), (16, 16, 4, 1), (16, 16, 8, 1)),
+    ("linear_query_gradients", 4): ((16, 16, 4, 1), (16, 16, 8, 1)),
+    ("linear_key_gradients", 2): ((16, 16, 4, 1),),
+    ("linear_key_gradients", 4): ((16, 16, 8, 1),),
 }
+_AMD = {
+    ("block_sums", 2): ((128, 32, 8, 1), (64, 32, 8, 1), (64, 16, 8, 1), (32, 16, 8, 1)),
+    ("block_sums", 4): ((64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 8, 1)),
+    ("key_gradients", 2): ((16, 64, 8, 1), (16, 32, 8, 1), (16, 16, 8, 1)),
+    ("key_gradients", 4): ((16, 32, 8, 1), (16, 16, 8, 1)),
+    ("query_gradients", 2): ((64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 8, 1)),
+    ("query_gradients", 4): ((32, 16, 8, 1), (16, 16, 8, 1)),
+    ("chunk_states", 2): ((64, 32, 8, 1), (64, 16, 8, 1)),
+    ("chunk_states", 4): ((64, 16, 8, 1),),
+    ("read_states", 2): ((64, 16, 8, 1), (32, 16, 8, 1), (16, 16, 8, 1)),
+    ("read_states", 4): ((32, 16, 8, 1), (16, 16, 8, 1)),
+    ("feature_gradients", 2): ((32, 16, 8, 1), (16, 16, 8, 1)),
+    ("feature_gradients", 4): ((32, 16, 8, 1), (16, 16, 8, 1)),
+    ("linear_sums", 2): ((32, 32, 8, 1), (16, 16, 8, 1)),
+    ("linear_sums", 4): ((16, 16, 8, 1),),
+    ("linear_query_gradients", 2): ((32, 32, 8, 1), (16, 16, 8, 1)),
+    ("linear_query_gradients", 4): ((16, 16, 8, 1),),
+    ("linear_key_gradients", 2): ((16, 16, 8, 1),),
+    ("linear_key_gradients", 4): ((16, 16, 8, 1),),
+}
+KERNELS = tuple(dict.fromkeys(kernel for kernel, _ in _NVIDIA))
 
 
-def candidates(kernel: str, target: str, dim: int, dtype: str) -> Iterator[Tile]:
+def candidates(kernel: str, card: str, dtype: str) -> Iterator[Tile]:
     """The tiles that may ship, those that should be fastest first."""
-    deep = 1 if target.startswith("gfx") else 2
-    for queries, keys in _SIZES[kernel]:
-        for warps in (8, 4):
-            for stages in range(deep, 0, -1):
-                yield Tile(queries, keys, warps, stages)
+    sizes = _AMD if card.startswith("gfx") else _NVIDIA
+    for size in sizes[kernel, 4 if dtype == "float32" else 2]:
+        yield Tile(*size, registers=255 if card == "sm80" else None)
 
 
 def interpreted() -> bool:
@@ -67,6 +109,8 @@ def interpreted() -> bool:
 
 def precision(dtype: torch.dtype) -> str:
     """How products of float32 are made: three tf32 products on NVIDIA's cards, float32 itself on AMD's."""
+    import torch
+
     return "tf32x3" if dtype == torch.float32 and torch.version.hip is None else "ieee"
 
 
@@ -78,6 +122,8 @@ def padded(width: int) -> int:
 @cache
 def target() -> str:
     """The card in the table whose tiles fit the one that is there."""
+    import torch
+
     if torch.version.hip is not None:
         return "gfx942"
     return "sm90" if torch.cuda.get_device_capability()[0] >= 9 else "sm80"
@@ -105,9 +151,20 @@ def tile(kernel: str, key_dim: int, value_dim: int, dtype: torch.dtype) -> Tile:
     return _tile(kernel, max(padded(key_dim), padded(value_dim)), str(dtype).removeprefix("torch."))
 
 
+def ships(kernel: str, key_dim: int, value_dim: int, dtype: torch.dtype) -> bool:
+    """Whether the table has a tile: a walk whose state does not fit the registers has none."""
+    width = max(padded(key_dim), padded(value_dim))
+    name = str(dtype).removeprefix("torch.")
+    return width <= 128 and (interpreted() or _key(kernel, width, name) in _shipped(target()))
+
+
+def _key(kernel: str, width: int, dtype: str) -> tuple[str, int, str]:
+    return kernel, 64 if width <= 64 else 128, "float32" if dtype == "float32" else "bfloat16"
+
+
 @cache
 def _tile(kernel: str, width: int, dtype: str) -> Tile:
-    key = (kernel, 64 if width <= 64 else 128, "float32" if dtype == "float32" else "bfloat16")
+    key = _key(kernel, width, dtype)
     found = _tuned().get(key) or _shipped(target())[key]
     if width <= 128:
         return found
@@ -120,12 +177,15 @@ def table() -> list[dict[str, Any]]:
     return json.loads(TABLE.read_text())
 
 
+@cache
 def _shipped(card: str) -> dict[tuple[str, int, str], Tile]:
     return {(r["kernel"], r["dim"], r["dtype"]): Tile(**r["tile"]) for r in table() if r["target"] == card}
 
 
 def tuned_file() -> Path:
     """Where the tiles that were fastest on this card are kept."""
+    import torch
+
     name = "".join(c if c.isalnum() else "-" for c in torch.cuda.get_device_name())
     return cache_folder() / f"tiles-{name}.json"
 

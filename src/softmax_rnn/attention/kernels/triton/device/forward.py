@@ -124,8 +124,9 @@ def block_sums(
         sink_stop = tl.minimum(tl.load(sink + b * T + stop - 1), start)
         total, mass, largest, lowest = _span(
             total, mass, largest, lowest, queries, k, v, decay, mask, coef, i[:, None], at_query,
-            low_i[:, None], first_i[:, None], sink_i[:, None], origin, sink_start, sink_stop, T, clamp, D, E, BD, BE, BN, DEGREE,
-            HAS_CLAMP, HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, WANTS_SUM, WANTS_SIGN, True, PRECISION,
+            low_i[:, None], first_i[:, None], sink_i[:, None], origin, sink_start, sink_stop, T, clamp,
+            D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, WANTS_SUM, WANTS_SIGN, True,
+            PRECISION,
         )  # fmt: skip
     if not (HAS_LOW or HAS_MASK):
         # Keys that all queries of the block see.

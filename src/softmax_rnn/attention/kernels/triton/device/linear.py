@@ -21,18 +21,24 @@ from softmax_rnn.attention.kernels.triton.device.language import (
 
 
 @triton.jit
-def _inside(decay, low, mask, i, real, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr):
-    """Logarithms of the decay between the positions of a chunk, and who sees whom."""
-    log = (i[:, None] - i[None, :]) * 0.0
+def _positions(decay, low, mask, i, real, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr):
+    """What decides about the positions of a chunk: their decay from the largest on, lowest keys, real keys."""
+    relative = tl.where(real, 0.0, 0.0)
     if HAS_DECAY:
+        # The difference of two large numbers is taken in float64.
         at = tl.load(decay + i, mask=real, other=0.0)
-        # Both sides from the largest on: the difference of two large numbers is taken in float64.
         relative = (at - tl.max(tl.where(real, at, float("-inf")), 0)).to(tl.float32) * LOG2E
-        log = relative[:, None] - relative[None, :]
     low_i = tl.load(low + i, mask=real, other=0) if HAS_LOW else i
     key = tl.load(mask + i, mask=real, other=0) if HAS_MASK else i
-    seen = sees(i[:, None], i[None, :], low_i[:, None], i[:, None], i[:, None], key[None, :], HAS_LOW, False, HAS_MASK)
-    return log, seen & real[None, :] & real[:, None]
+    return relative, low_i, key
+
+
+@triton.jit
+def _inside(w, relative, low, key, i, real, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr):
+    """Numbers between the positions of a chunk, times decay and mask."""
+    seen = sees(i[:, None], i[None, :], low[:, None], i[:, None], i[:, None], key[None, :], HAS_LOW, False, HAS_MASK)
+    seen = seen & real[None, :] & real[:, None]
+    return faded(w, relative[:, None] - relative[None, :], seen, HAS_DECAY, True)
 
 
 @triton.jit
@@ -78,10 +84,10 @@ def _put_state(S, Z, n, d, e, state, sums, state0, sum0, D: tl.constexpr, E: tl.
 
 @triton.jit
 def linear_sums(
-    q, k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, y, r, S_end, Z_end, T, chunks, G, K,
-    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
-    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
-    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, y, r, S_end, Z_end, T, chunks, K,
+    G: tl.constexpr, D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
+    HAS_0: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr,
+    HAS_PASSING: tl.constexpr, HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Numerators and row sums of a head, and the state behind it."""
     n = tl.program_id(0).to(tl.int64)
@@ -102,19 +108,19 @@ def linear_sums(
     c0 = tl.load(coefficients)
     c1 = tl.load(coefficients + 1)
     state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
-    for chunk in range(0, chunks):
+    for chunk in range(chunks):
         i = chunk * BC + tl.arange(0, BC)
         real = i < T
-        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        relative, low_i, key = _positions(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
         reads = _factor(from_past, i, real, HAS_PASSING)
         enters = _factor(into_state, i, real, HAS_PASSING)
         keys = rows_of(k, i, d, real, D)
         values = rows_of(v, i, e, real, E)
-        for g in range(G):
+        for g in tl.static_range(G):
             head = n * G + g
             queries = rows_of(q + head * T * D, i, d, real, D)
             w = value(product(queries, tl.trans(keys), PRECISION), coefficients, 1)
-            w = faded(w, log, seen, HAS_DECAY, True)
+            w = _inside(w, relative, low_i, key, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
             past = product(queries, state.to(queries.dtype), PRECISION) * c1
             if HAS_0:
                 past += c0 * state0[None, :]
@@ -139,10 +145,10 @@ def linear_sums(
 
 @triton.jit
 def linear_query_gradients(
-    k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, dy, dr, dq, T, chunks, G, K,
-    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
-    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
-    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+    k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, dy, dr, dq, T, chunks, K,
+    G: tl.constexpr, D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
+    HAS_0: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr,
+    HAS_PASSING: tl.constexpr, HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of the heads that share a state."""
     n = tl.program_id(0).to(tl.int64)
@@ -161,16 +167,16 @@ def linear_query_gradients(
         from_past += n * T
         into_state += n * T
     c1 = tl.load(coefficients + 1)
-    state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
-    for chunk in range(0, chunks):
+    state, sums, _, _ = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
+    for chunk in range(chunks):
         i = chunk * BC + tl.arange(0, BC)
         real = i < T
-        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        relative, low_i, key = _positions(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
         reads = _factor(from_past, i, real, HAS_PASSING)
         enters = _factor(into_state, i, real, HAS_PASSING)
         keys = rows_of(k, i, d, real, D)
         values = rows_of(v, i, e, real, E)
-        for g in range(G):
+        for g in tl.static_range(G):
             head = n * G + g
             wanted = rows_of(dy + head * T * E, i, e, real, E)
             dw = product(wanted, tl.trans(values), PRECISION)
@@ -179,7 +185,7 @@ def linear_query_gradients(
                 one = tl.load(dr + head * T + i, mask=real, other=0.0)
                 dw += one[:, None]
                 past += one[:, None] * sums[None, :]
-            dx = faded(dw, log, seen, HAS_DECAY, True)
+            dx = _inside(dw, relative, low_i, key, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
             total = add_product(past * reads[:, None], dx.to(keys.dtype), keys, PRECISION)
             put_rows(dq + head * T * D, i, d, real, total * c1, D)
         if HAS_PASSING:
@@ -193,10 +199,10 @@ def linear_query_gradients(
 @triton.jit
 def linear_key_gradients(
     q, k, v, decay, coefficients, low, mask, from_past, into_state, keep, S, Z, dy, dr, dk, dv, d_ones, S_end, Z_end,
-    T, chunks, G, K,
-    D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr, HAS_0: tl.constexpr,
-    HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr, HAS_PASSING: tl.constexpr,
-    HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
+    T, chunks, K,
+    G: tl.constexpr, D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BC: tl.constexpr,
+    HAS_0: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_MASK: tl.constexpr,
+    HAS_PASSING: tl.constexpr, HAS_STATE: tl.constexpr, WANTS_SUM: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk, dv and Σ_i w_ij dr_i of a head, from the last chunk to the first; S holds the gradient of the state."""
     n = tl.program_id(0).to(tl.int64)
@@ -217,11 +223,11 @@ def linear_key_gradients(
     c0 = tl.load(coefficients)
     c1 = tl.load(coefficients + 1)
     state, sums, state0, sum0 = _first_state(S, Z, n, d, e, D, E, BD, BE, HAS_0, HAS_STATE, WANTS_SUM)
-    for index in range(0, chunks):
+    for index in range(chunks):
         chunk = chunks - 1 - index
         i = chunk * BC + tl.arange(0, BC)
         real = i < T
-        log, seen = _inside(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
+        relative, low_i, key = _positions(decay, low, mask, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
         reads = _factor(from_past, i, real, HAS_PASSING)
         enters = _factor(into_state, i, real, HAS_PASSING)
         keys = rows_of(k, i, d, real, D)
@@ -240,19 +246,19 @@ def linear_key_gradients(
         if HAS_PASSING:
             kept = tl.load(keep + n * chunks + chunk)
             state, sums, state0, sum0 = state * kept, sums * kept, state0 * kept, sum0 * kept
-        for g in range(G):
+        for g in tl.static_range(G):
             head = n * G + g
             queries = rows_of(q + head * T * D, i, d, real, D)
             wanted = rows_of(dy + head * T * E, i, e, real, E)
             w = value(product(queries, tl.trans(keys), PRECISION), coefficients, 1)
-            w = faded(w, log, seen, HAS_DECAY, True)
+            w = _inside(w, relative, low_i, key, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
             dw = product(wanted, tl.trans(values), PRECISION)
             one = tl.zeros([BC], tl.float32)
             if WANTS_SUM:
                 one = tl.load(dr + head * T + i, mask=real, other=0.0)
                 dw += one[:, None]
                 ones += tl.sum(w * one[:, None], 0)
-            dx = faded(dw * c1, log, seen, HAS_DECAY, True)
+            dx = _inside(dw * c1, relative, low_i, key, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
             dv_chunk = add_product(dv_chunk, tl.trans(w.to(wanted.dtype)), wanted, PRECISION)
             dk_chunk = add_product(dk_chunk, tl.trans(dx.to(queries.dtype)), queries, PRECISION)
             leaving = queries.to(tl.float32) * (reads * c1)[:, None]

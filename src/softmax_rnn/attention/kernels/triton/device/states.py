@@ -93,9 +93,8 @@ def chunk_states(
         inside = own[:, None] & (e < E)[None, :]
         tl.store(S + (place + row)[:, None] * E + e[None, :], state, mask=inside)
     # Programs that differ in the columns of u have the same sums: the first one writes them.
-    if WANTS_SUM:
-        if SQUARES or BASE1 >= 0:
-            tl.store(Z + place + row, sums, mask=own & (b * 0 + tl.program_id(2) % tiles == 0))
+    if WANTS_SUM and (SQUARES or BASE1 >= 0):
+        tl.store(Z + place + row, sums, mask=own & (b * 0 + tl.program_id(2) % tiles == 0))
     if not SQUARES and BASE0 >= 0:
         tl.store(S + (place + BASE0) * E + e, state0, mask=e < E)
         if WANTS_SUM:
@@ -114,7 +113,7 @@ def scan(
     running = tl.zeros([BLOCK], tl.float32)
     if HAS_START:
         running = tl.load(start + n * NUMBERS + at, mask=real, other=0.0)
-    for index in range(0, chunks):
+    for index in range(chunks):
         chunk = chunks - 1 - index if REVERSE else index
         place = (n * chunks + chunk) * NUMBERS + at
         new = tl.load(added + place, mask=real, other=0.0)

@@ -62,6 +62,6 @@ def step_outputs(
         coef = coefficients + head * (DEGREE + 1)
     total = value(tl.sum(x, 0) + tl.zeros([BU], tl.float32), coef, DEGREE)
     total = total * tl.load(u + n * U + c, mask=c < U, other=0.0)
-    for tile in range(0, tiles):
+    for tile in range(tiles):
         total += tl.load(parts + ((n * tiles + tile) * G + g) * U + c, mask=c < U, other=0.0)
     tl.store(y + head * U + c, total, mask=c < U)
