@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from math import comb
 
@@ -26,6 +27,13 @@ def with_keys(job: Contraction) -> Sums:
 
 def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
     """The sums after a state, and the state after them where it is asked for."""
+    device = fitted.job.q.device
+    # Kernels start on the current card, which need not be that of the tensors.
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        return _run(fitted, state, keep_state)
+
+
+def _run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
     job = _in_range(fitted)
     score = job.score
     has_kernel = isinstance(score, Polynomial) and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
