@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import Form, visible_pairs
-from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts import NearKeys, Polynomial
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -56,7 +56,7 @@ class Triton(Form):
             score, structure = fixed_state_score(spec, s.key_dim), spec.structure
             assert score is not None
             features = n_features(score, spec.width(s.key_dim))
-            inside = min(CHUNK, s.queries) / 2 + (0 if structure is None else structure.near)
+            inside = min(CHUNK, s.queries) / 2 + (structure.near if isinstance(structure, NearKeys) else 0)
             products = s.batch * s.heads * s.queries * (2 * features * s.value_dim * 4 / 3 + inside * width)
             numbers += 2 * s.batch * s.heads * features * s.value_dim * (s.queries / CHUNK + 1)
             launches, keys = 2.0 if s.queries == 1 else 8.0, min(s.queries, CHUNK)
@@ -101,6 +101,8 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return "a write rule solves a system of equations per chunk, which has no kernel"
     if spec.forget_gate is not None and spec.forget_gate.by_channel:
         return "a decay per channel has no kernel"
+    if spec.structure is not None and not isinstance(spec.structure, NearKeys):
+        return f"the structure {spec.structure.kind} has no kernel; windows and near_far do"
     if not score.is_exponential and not isinstance(score, Polynomial):
         return f"the score {score.kind} has no kernel"
     if isinstance(score, Polynomial) and not 1 <= score.degree <= MAX_DEGREE:
