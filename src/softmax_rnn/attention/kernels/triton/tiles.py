@@ -174,7 +174,7 @@ def _tile(kernel: str, width: int, dtype: str) -> Tile:
 
 def table() -> list[dict[str, Any]]:
     """The rows of the table."""
-    return json.loads(TABLE.read_text())
+    return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
 @cache
