@@ -72,21 +72,6 @@ def test_a_tile_that_is_tried_is_taken_and_forgotten(monkeypatch):
     assert "block_sums" not in tiles._TRIED
 
 
-@pytest.mark.parametrize("card_name", tiles.SHARED_MEMORY)
-def test_the_shipped_tiles_are_taken(monkeypatch, card_name):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(tiles, "target", lambda: card_name)
-    monkeypatch.setattr(tiles, "_tuned", dict)
-    tiles._tile.cache_clear()
-    rows = {
-        (row["kernel"], row["dim"], row["dtype"]): row["tile"] for row in tiles.table() if row["target"] == card_name
-    }
-    narrow, wide = (tiles.tile("block_sums", dim, 64, torch.bfloat16) for dim in (40, 200))
-    tiles._tile.cache_clear()
-    assert narrow == tiles.Tile(**rows["block_sums", 64, "bfloat16"])
-    assert wide.queries == max(rows["block_sums", 128, "bfloat16"]["queries"] // 2, 16)
-
-
 def test_peers_compute_the_same_kind_of_attention():
     assert set(card.peers("taylor_2")) == {"sdpa"}
     assert all(name in VARIANTS for name in card.VARIANTS_ON_CARD)

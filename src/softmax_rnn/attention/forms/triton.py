@@ -89,6 +89,8 @@ def _no_place(s: Situation) -> str | None:
         )
     if s.device not in ("cpu", "cuda"):
         return f"its kernels run on CUDA and ROCm cards, not on {s.device}"
+    if s.traced:
+        return "its kernels are not operators of traced graphs"
     if s.dtype == "float64":
         return "its sums are float32, the call is float64"
     return None

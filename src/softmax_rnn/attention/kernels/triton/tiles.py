@@ -165,7 +165,8 @@ def _key(kernel: str, width: int, dtype: str) -> tuple[str, int, str]:
 @cache
 def _tile(kernel: str, width: int, dtype: str) -> Tile:
     key = _key(kernel, width, dtype)
-    found = _tuned().get(key) or _shipped(target())[key]
+    # Where no tile is proven, the smallest.
+    found = _tuned().get(key) or _shipped(target()).get(key) or list(candidates(kernel, target(), dtype))[-1]
     if width <= 128:
         return found
     # Twice the columns, half the rows.
