@@ -13,9 +13,10 @@ import oracle
 from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_close, assert_same, run
 from oracle import decay, exp5, f, identity, l2, levels, ln, normalised, sum_gv, sum_v, taylor_weight
+from softmax_rnn.attention.algebra import state_numbers_after
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.forms import blockwise, chunked
-from softmax_rnn.attention.parts import ForgetGate, Levels, Window, power_score, taylor_score
+from softmax_rnn.attention.parts import ChunkEnds, ForgetGate, Levels, Window, power_score, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import State
 from softmax_rnn.attention.variants import VARIANTS
@@ -114,6 +115,15 @@ def test_the_state_grows_with_the_logarithm():
         sizes.append(state.bytes / one)
     assert_close(torch.cat(outputs, 2), whole)
     assert max(sizes) < 9 and sizes[127] < 3  # 127 has 7 ones, 128 one
+
+
+def test_the_size_of_a_state_is_known_beforehand():
+    spec = AttentionSpec(score=taylor_score(1), normaliser=None, structure=Levels())
+    tensors = inputs(spec, time=31)
+    state = extend(spec, **tensors, state=fresh_state(spec, tensors))[1]
+    numbers = sum(x[0, 0].numel() for name, x in state.tensors.items() if name.startswith("level."))
+    assert state_numbers_after(spec, 8, 5, 31) == numbers == 5 * 9 * 5
+    assert state_numbers_after(replace(VARIANTS["softmax"], structure=ChunkEnds(4)), 8, 5, 31) == 7 * 13
 
 
 def test_a_state_survives_its_tensors_and_rows_can_be_chosen():

@@ -5,6 +5,7 @@ import torch
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SpecCache
+from softmax_rnn.model.convert import convert
 from softmax_rnn.model.scan import ChunkScan
 
 from .tiny import left_padded, tiny_config, tiny_model, tokens
@@ -105,6 +106,13 @@ def test_packed_documents_are_documents_alone():
             packed = model(ids, segment_ids=torch.tensor([[0] * 5 + [1] * 6])).logits
             alone = torch.cat([model(ids[:, :5]).logits, model(ids[:, 5:]).logits], 1)
         torch.testing.assert_close(packed, alone, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("variant", ["log_linear_softmax", "rat_1"])
+def test_a_conversion_begins_where_the_model_was(variant):
+    before, ids = read(tiny_model("softmax"), tokens()).logits, tokens()
+    converted = convert(tiny_model("softmax"), variant)
+    torch.testing.assert_close(read(converted, ids).logits, before, atol=2e-5, rtol=2e-5)
 
 
 def test_positions_count_chunks():

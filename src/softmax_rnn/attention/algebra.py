@@ -12,6 +12,7 @@ from functools import cache
 from math import comb, prod
 
 from softmax_rnn.attention.parts import (
+    ChunkEnds,
     LayerNorm,
     Levels,
     NearFar,
@@ -189,3 +190,20 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
         near = spec.structure.near * (key_dim + (features if spec.feature_map else 0) + value_dim)
     states = spec.structure.count - 1 if isinstance(spec.structure, Levels) else 1
     return states * n_features(score, features) * (value_dim + spec.wants_row_sum) + near + sum(map(prod, carried))
+
+
+def state_numbers_after(spec: AttentionSpec, key_dim: int, value_dim: int, tokens: int) -> int:
+    """How many numbers a head's decoding state holds after so many tokens; with levels, at most on the way there.
+
+    >>> [state_numbers_after(VARIANTS["softmax"], 64, 64, tokens) for tokens in (16, 1024)]
+    [2048, 131072]
+    """
+    structure, numbers = spec.structure, state_numbers(spec, key_dim, value_dim)
+    kept = tokens // structure.length if isinstance(structure, ChunkEnds) else tokens
+    growing = kept * (spec.width(key_dim) + value_dim)
+    if numbers is None:
+        return growing
+    if isinstance(structure, Levels):
+        states = structure.count - 1
+        return numbers // states * min(states, tokens.bit_length())
+    return min(numbers, growing) if structure is not None and structure.hides_the_rest else numbers

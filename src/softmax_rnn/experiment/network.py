@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from softmax_rnn.attention.algebra import can_be_negative, state_numbers
+from softmax_rnn.attention.algebra import can_be_negative, state_numbers_after
 from softmax_rnn.attention.parts import CumulativeGate, Polynomial, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.models import Size
@@ -121,8 +121,7 @@ def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
     for spec in config.specs:
         if spec is None:
             continue
-        fixed = state_numbers(spec, config.head_dim, config.head_dim)
-        numbers += config.num_key_value_heads * (2 * config.head_dim * tokens if fixed is None else fixed)
+        numbers += config.num_key_value_heads * state_numbers_after(spec, config.head_dim, config.head_dim, tokens)
     return 4 * numbers
 
 

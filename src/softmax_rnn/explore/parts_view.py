@@ -19,7 +19,7 @@ from html import escape
 from types import NoneType
 from typing import Any
 
-from softmax_rnn.attention.algebra import state_numbers
+from softmax_rnn.attention.algebra import state_numbers_after
 from softmax_rnn.attention.custom import option_value
 from softmax_rnn.attention.explain import Explanation, explain
 from softmax_rnn.attention.forms import FORMS
@@ -160,8 +160,7 @@ def _curves(spec: AttentionSpec, head_dim: int) -> str:
     rows = []
     for title, one in (("softmax", AttentionSpec()), ("this attention", spec)):
         for context in CONTEXTS:
-            fixed = state_numbers(one, head_dim, head_dim)
-            numbers = 2 * head_dim * context if fixed is None else fixed
+            numbers = state_numbers_after(one, head_dim, head_dim, context)
             situation = Situation(1, HEADS, HEADS, context, context, head_dim, head_dim)
             cost = FORMS[choose(one, situation).form].cost(one, situation) / 1e6
             rows.append({"context": context, "attention": title, "numbers": numbers, "cost": cost})

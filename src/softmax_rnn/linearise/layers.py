@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from softmax_rnn.analysis.one_layer import LayerInputs, can_start_inside
 from softmax_rnn.analysis.perplexity import perplexity
-from softmax_rnn.attention.algebra import state_numbers
+from softmax_rnn.attention.algebra import state_numbers_after
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.models import attentions
@@ -118,9 +118,4 @@ def layer_bytes(model: PreTrainedModel, spec: AttentionSpec | None, context: int
         return 0
     dim, value_dim = config.head_dim, getattr(config, "value_dim", None) or config.head_dim
     heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
-    growing = heads * context * (spec.width(dim) + value_dim)
-    fixed = state_numbers(spec, dim, value_dim)
-    if fixed is None:
-        return 4 * growing
-    hidden = spec.structure is not None and spec.structure.hides_the_rest
-    return 4 * (min(heads * fixed, growing) if hidden else heads * fixed)
+    return 4 * heads * state_numbers_after(spec, dim, value_dim, context)
