@@ -149,13 +149,13 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
             hidden = hidden + self.embed_positions(position_ids)
         rotations: dict[int, Any] = {}
         for block in self.layers:
-            if self.rotary_emb is not None:
-                step: Any = block.self_attn.rope_step
-                if step not in rotations:
-                    rotations[step] = self.rotary_emb(hidden, position_ids=position_ids // step)
+            attention: Any = block.self_attn
+            step = None if self.rotary_emb is None else attention.rope_step
+            if self.rotary_emb is not None and step not in rotations:
+                rotations[step] = self.rotary_emb(hidden, position_ids=position_ids // step)
             hidden = block(
                 hidden,
-                position_embeddings=None if self.rotary_emb is None else rotations[step],
+                position_embeddings=None if step is None else rotations[step],
                 key_mask=key_mask,
                 segment_ids=segment_ids,
                 past_key_values=cache,

@@ -166,15 +166,15 @@ class _Gradients:
         heads, place, passing, top = group.heads, chunk.place, chunk.passing, self.layout.levels.top
         before, earlier = blocks(visit.before, top), {}
         entering, keep = times(chunk.u, passing.into_state), chunk.keep()
-        d_features = None
+        keys = d_features = None
         for block in blocks(visit.after, top):
             grad = later.get(block.start)
             if grad is None:
                 continue
             if block.stop > visit.before:
-                if d_features is None:
+                if keys is None or d_features is None:
                     keys = chunk.key_features()
-                    d_features = keys.new_zeros(keys.shape)
+                    d_features = torch.zeros_like(keys)
                 some = visit.columns(block)
                 read = torch.bmm(keys[..., some].mT, grad)
                 into = passing.into_state
