@@ -52,7 +52,13 @@ SPECS = {
     ),
     "map": (with_ends("linear_elu", 3), normalised(oracle.elu_dot, chunk_ends(3))),
 }
-CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allowed_forms(SPECS[name][0], mask)]
+CASES = [
+    pytest.param(name, mask, form, marks=[pytest.mark.slow] if mask in ("padded", "packed") else [])
+    for name in SPECS
+    for mask in MASKS
+    for form in allowed_forms(SPECS[name][0], mask)
+]
+"""Padded and packed rows at once stand for both in the quick set."""
 
 
 @cache

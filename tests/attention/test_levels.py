@@ -44,7 +44,13 @@ SPECS = {
     "gates": (replace(VARIANTS["gated_softmax_decay"], structure=Levels()), f(gated)),
     "l2": (replace(VARIANTS["softmax_l2"], structure=Levels(5)), f(lambda r: l2(sum_v(r, levels(oracle.exp))))),
 }
-CASES = [(name, mask, form) for name in SPECS for mask in MASKS for form in allowed_forms(SPECS[name][0], mask)]
+CASES = [
+    pytest.param(name, mask, form, marks=[pytest.mark.slow] if mask in ("padded", "packed") else [])
+    for name in SPECS
+    for mask in MASKS
+    for form in allowed_forms(SPECS[name][0], mask)
+]
+"""Padded and packed rows at once stand for both in the quick set."""
 
 
 @cache
