@@ -171,6 +171,77 @@ def near_far(far: Weight, width: int, sinks: int = 0) -> Weight:  # exp on windo
     return lambda r, j: exp(r, j) if j in window(width, sinks)(r.all_keys) else far(r, j)
 
 
+def centred(order: int, width: int, sinks: int = 0) -> Weight:  # e^(q·μ/√d) T(q·(k − μ)/√d) far, μ the mean far key
+    def far(r: Row, j: int) -> Tensor:
+        gone = [n for n in r.all_keys if n not in window(width, sinks)(r.all_keys)]
+        mean = sum(r.k(n) for n in gone) / len(gone)
+        m, x = ((r.q * y).sum(-1, keepdim=True) / math.sqrt(r.d) for y in (mean, r.k(j) - mean))
+        return torch.exp(m) * sum(x**n / float(math.factorial(n)) for n in range(order + 1))
+
+    return near_far(far, width, sinks)
+
+
+def lolcats(far: Weight, width: int, sinks: int = 0) -> Weight:  # γ exp(x − m) near, m the largest near x
+    def near(r: Row, j: int) -> Tensor:
+        largest = torch.stack([scaled()(r, n) for n in window(width, sinks)(r.all_keys)]).amax(0)
+        return torch.sigmoid(r.x.near_weight)[:, None] * torch.exp(scaled()(r, j) - largest)
+
+    return lambda r, j: near(r, j) if j in window(width, sinks)(r.all_keys) else far(r, j)
+
+
+def two_outputs(  # (1 − g) softmax near + g Σ w v / Σ w far; the near one alone where nothing is far
+    far: Weight, width: int, sinks: int = 0, share: Callable[[Row], Tensor | float] = lambda r: 0.5
+) -> Callable[..., Tensor]:
+    def mean(r: Row, weight: Weight, keys: list[int]) -> Tensor:
+        return sum(weight(r, j) * r.v(j) for j in keys) / sum(weight(r, j) for j in keys)
+
+    def formula(r: Row) -> Tensor:
+        near = window(width, sinks)(r.all_keys)
+        gone = [j for j in r.all_keys if j not in near]
+        if not gone:
+            return mean(r, exp, near)
+        return (1 - share(r)) * mean(r, exp, near) + share(r) * mean(r, far, gone)
+
+    return f(formula)
+
+
+def far_gate(r: Row) -> Tensor:  # σ(c)
+    return torch.sigmoid(r.x.far_gate)[:, None]
+
+
+# Keys with the largest mass so far stay exact, the others get a far weight, or none. Heads in groups share them.
+def kept_keys(far: Weight | None, width: int, sinks: int, kept: int, group: int = 2) -> Callable[..., Tensor]:
+    def exact(r: Row) -> list[list[int]]:  # of each group of heads, for the newest key that i sees
+        groups = range(len(r.q) // group)
+        keep, near, mass = [[] for _ in groups], [[] for _ in groups], [{} for _ in groups]
+        for n, i in enumerate(r.all_keys):
+            row = Row(r.x, i)
+            for g in groups:
+                if n >= sinks + width:
+                    keep[g].append(r.all_keys[n - width])
+                if len(keep[g]) > kept:
+                    keep[g].remove(min(keep[g], key=lambda j: mass[g][j]))
+                near[g] = sorted(
+                    {*r.all_keys[: min(sinks, n + 1)], *keep[g], *r.all_keys[max(n - width + 1, 0) : n + 1]}
+                )
+                for h in range(g * group, (g + 1) * group):
+                    weights = {j: exp(row, j)[h].item() for j in near[g]}
+                    for j in near[g]:
+                        mass[g][j] = mass[g].get(j, 0.0) + weights[j] / sum(weights.values())
+        return near
+
+    def formula(r: Row) -> Tensor:
+        near, out = exact(r), []
+        for h in range(len(r.q)):
+            weights = {j: exp(r, j)[h] for j in near[h // group]}
+            if far is not None:
+                weights = {j: weights.get(j, far(r, j)[h]) for j in r.all_keys}
+            out.append(sum(w * r.v(j)[h] for j, w in weights.items()) / sum(weights.values()))
+        return torch.stack(out)
+
+    return f(formula)
+
+
 # ---- Skips
 def by_head(r: Row, y: Tensor) -> Tensor:  # a tensor of key heads (Hkv, …), repeated for the query heads
     group = len(r.q) // len(y)
@@ -191,7 +262,7 @@ def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v_{i−b}, over the positions t
 # ---- From the formula of one row to a function of tensors
 # Tensors without an axis of the batch.
 PARAMETERS = {"norm_weight", "norm_bias", "length_exponent", "log_rate", "bonus", "skip_weight", "skip_taps"}
-PARAMETERS |= {"level_scales"}
+PARAMETERS |= {"level_scales", "near_weight", "far_gate"}
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 
@@ -279,6 +350,10 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "streaming_llm_64": normalised(exp, window(64, 4)),
     "rat_16": f(lambda r: r.x.output_gate[:, r.i] * sum_v(r, exp) / sum_w(r, exp), chunk_ends(16)),
     "near_far_64": normalised(near_far(taylor_weight(2, identity), 64, 4)),
+    "kept_keys_64": kept_keys(taylor_weight(2, identity), 64, 4, 64),
+    "heavy_hitters_64": kept_keys(None, 64, 4, 64),
+    "near_far_centred_64": normalised(centred(2, 64, 4)),
+    "near_far_gate_64": two_outputs(dot(elu1), 64, share=far_gate),
 }
 
 
@@ -468,6 +543,11 @@ def hedgehog(r: Row, y: Tensor, j: int | None) -> Tensor:
     return both / both.sum(-1, keepdim=True)
 
 
+def two_softmaxes(r: Row, y: Tensor, j: int | None) -> Tensor:  # [softmax(Wx), softmax(−Wx)]
+    e = torch.exp(times(matrix(r, "map", j), y))
+    return torch.cat([e / e.sum(-1, keepdim=True), (1 / e) / (1 / e).sum(-1, keepdim=True)], -1)
+
+
 def t2r(r: Row, y: Tensor, j: int | None) -> Tensor:
     return relu(times(matrix(r, "map", j), y) + matrix(r, "map_bias", j))
 
@@ -564,6 +644,8 @@ ORACLE |= {
     "hedgehog": over_sum(alike(hedgehog)),
     "t2r": over_sum(alike(t2r), 1e-8),
     "softmax_features": over_sum(alike(softmax_features)),
+    "lolcats_64": normalised(lolcats(alike(two_softmaxes), 64)),
+    "near_far_average_64": two_outputs(alike(softmax_features), 64),
     "linear_norm_aware": over_sum(alike(nala), 1e-6),
     "cosformer": over_sum(alike(cosformer), 1e-6),
     "based_16": over_sum(taylor_2(alike(projected), 16), 1e-12),

@@ -73,7 +73,9 @@ USES = [
     # words and options of the command line
     use("explin softmax", "No such command 'explin'. Did you mean 'explain', 'explore'?"),
     use("bench atention", "Did you mean 'attention'?"),
-    use("bench", "Missing command: attention, model, decode, train"),
+    use("bench", "Missing command: attention, model, decode, structure, state, train"),
+    use("bench state smollm2 --width 0", "width: expected 1 or more, got 0"),
+    use("bench state smollm2 --text no.txt", "text: no.txt cannot be read"),
     use("explain", "Missing argument 'name'; see softmax-rnn explain --help"),
     use("compare softmax", "Missing argument 'B'"),
     use("train softmax", "unexpected extra argument(s) (softmax); see softmax-rnn train --help"),

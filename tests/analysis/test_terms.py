@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ from model.tiny import tiny_model
 from softmax_rnn.analysis.capture import read_windows
 from softmax_rnn.analysis.cut_file import CutFile
 from softmax_rnn.analysis.cuts import Cut, Cutter, lowest_order
+from softmax_rnn.analysis.near_far import near_far_record
 from softmax_rnn.analysis.perplexity import counted_perplexity, default_text, perplexity
 from softmax_rnn.analysis.terms import most_steps, read_terms, terms_record
-from softmax_rnn.attention.parts import taylor_score
+from softmax_rnn.attention.parts import Averaged, NearFar, Window, taylor_score
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, ExtremeKeys, MeanPoint, MomentRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
@@ -217,17 +219,60 @@ def test_bad_arguments():
         terms_record(tiny(), IDS, epsilon=0.0)
     with pytest.raises(InputError, match="unknown method 'tailor'"):
         terms_record(tiny(), IDS, methods=["tailor"])
-    with pytest.raises(InputError, match="sliding_window"):
-        terms_record(convert_refused(), IDS)
+    with pytest.raises(InputError, match=r"context: expected at most 4, .* \(its window\), got 5"):
+        read_terms(windowed(), IDS, context=5)
     with pytest.raises(InputError, match="context: expected 1 or more, got 0"):
         read_terms(tiny(), IDS, context=0)
 
 
-def convert_refused():
+def windowed():
     from transformers import MistralConfig, MistralForCausalLM
 
     sizes = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     return MistralForCausalLM(MistralConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, sliding_window=4))
+
+
+def test_a_model_with_a_window_is_read_in_pieces_that_it_sees():
+    value = terms_record(windowed(), IDS, orders=4, context=20, methods=["taylor"], loss_ids=IDS[:9])
+    assert value["window"] == value["context"] == 4 == value["truncation"]["context"]
+    assert value["heads"][0]["pairs"] == 10 * (1 + 2 + 3 + 4)
+
+
+def test_near_and_far_parts_alone():
+    spec = AttentionSpec(score=taylor_score(2), structure=NearFar(5, 1))
+    model = convert(tiny(), layers=["softmax", spec])
+    value = terms_record(model, IDS, orders=4, context=20, methods=[])["near_far"]
+    losses = {row["parts"]: row["loss"] for row in value["losses"]}
+    assert specs_of(model)[1] == spec
+    assert losses["both"] == pytest.approx(perplexity(model, IDS, 40).loss, rel=1e-9)
+    window = AttentionSpec(structure=Window(5, 1))
+    assert losses["near alone"] == pytest.approx(perplexity(convert(tiny(), layers=["softmax", window]), IDS, 40).loss)
+    assert len(set(losses.values())) == 3
+    (layer,) = value["layers"]
+    assert layer["layer"] == 1 and layer["far_share"] == pytest.approx(literal_far_share(tiny(), 5, 1), rel=1e-5)
+    page = terms_page(terms_record(model, IDS, orders=4, context=20, methods=[]))
+    assert "near-far" in [section.id for section in page.sections]
+    average = convert(model, AttentionSpec(score=taylor_score(2), structure=Averaged(5)))
+    assert [row["far_share"] for row in near_far_record(average, IDS, 40)["layers"]] == [None, None]
+    assert near_far_record(tiny(), IDS, 40) is None
+
+
+def literal_far_share(model, width: int, sinks: int) -> float:
+    (*_, (_, q, k, _)) = captured_whole(model)
+    shares = []
+    for h in range(len(q)):
+        for i in range(width + sinks, q.shape[1]):
+            near = {*range(sinks), *range(i - width + 1, i + 1)}
+            scores = [float(q[h, i].double() @ k[h // 2, j].double()) for j in range(i + 1)]
+            far = sum(1 + x + x * x / 2 for j, x in enumerate(scores) if j not in near)
+            shares.append(far / (far + sum(math.exp(scores[j]) for j in near)))
+    return sum(shares) / len(shares)
+
+
+def captured_whole(model):
+    found = []
+    read_windows(model, IDS, 40, lambda layer, q, k, v: found.append((layer, q, k, v)))
+    return found
 
 
 def test_the_command(tmp_path, capsys):

@@ -14,7 +14,7 @@ from attention.cases import AXES, MASKS, NAMES, fresh_state, inputs
 from attention.compare import Result, assert_same, run, seeded
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend, step
-from softmax_rnn.attention.parts import ChunkEnds, Levels
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
@@ -23,6 +23,7 @@ from softmax_rnn.errors import InputError
 QUICK = [("taylor_2", "both"), ("forgetting_transformer", "plain")]
 INDUCTOR = ["softmax", "gated_softmax", "taylor_2", "linear_elu", "retnet", "deltanet", "rwkv6"]
 LENGTHS = (40, 65)
+GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,9 @@ def test_one_graph_for_all_lengths(name: str, mask: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("name", [name for name in NAMES if not isinstance(VARIANTS[name].structure, ChunkEnds)])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
+)
 def test_every_row(name: str, backend: str) -> None:
     for mask in ("plain", "both"):
         torch._dynamo.reset()

@@ -30,7 +30,7 @@ from attention.numbers import cases
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import extend, step
 from softmax_rnn.attention.forms import chunked
-from softmax_rnn.attention.parts import ChunkEnds, Levels, NearKeys, Polynomial
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearKeys, Polynomial
 from softmax_rnn.attention.state import FixedState, GrowingState, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -158,7 +158,8 @@ def test_fixed_states_do_not_grow_and_growing_ones_do(name):
     _, early = extend(spec, **between(tensors, 0, 2), state=start)
     _, late = extend(spec, **between(tensors, 2, TIME), state=early)
     assert type(start) is type(early) is type(late)
-    assert start.grows == (name not in WITH_FEATURES or isinstance(spec.structure, NearKeys))
+    keeps = name not in WITH_FEATURES or isinstance(spec.structure, NearKeys)
+    assert start.grows == (keeps and not isinstance(spec.structure, KeptKeys))
     if isinstance(spec.structure, ChunkEnds):
         assert (early.time, late.time) == (2 // spec.structure.length, TIME // spec.structure.length)
     elif start.grows:

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
+from softmax_rnn.analysis.perplexity import perplexity
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.bench import attention, decode, memory, model, timing
+from softmax_rnn.bench import attention, decode, memory, model, state_loss, structure, timing
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import materialised, sdpa
 from softmax_rnn.bench.results import Claim, Results, run
+from softmax_rnn.report.bench_charts import state_loss_chart
 
 
 @pytest.mark.parametrize("name", ["softmax", "gated_softmax_decay", "linear_elu", "taylor_2", "gated_softmax_cumgate"])
@@ -96,3 +98,29 @@ def test_states_of_a_long_context_have_its_size(name, grows):
     assert long.get_seq_length() == 128
     assert long.state_bytes() > short.state_bytes() if grows else long.state_bytes() == short.state_bytes()
     assert ours(input_ids=torch.zeros(1, 1, dtype=torch.long), past_key_values=long).logits.isfinite().all()
+
+
+def test_states_with_a_structure_do_not_grow():
+    for name in structure.FLAT:
+        assert len(set(structure.state_bytes(name, (200, 260)))) == 1, name
+    assert structure.state_bytes("softmax", (200, 400))[1] > 1.9 * structure.state_bytes("softmax", (200,))[0]
+
+
+def test_the_window_by_hand_is_ours():
+    q, k, v = (torch.randn(1, 2, 512, 64, generator=torch.Generator().manual_seed(n)) for n in range(3))
+    torch.testing.assert_close(structure.banded_by_hand(q, k, v), attend(structure.SPEED["window"], q, k, v))
+
+
+def test_loss_against_state(monkeypatch):
+    ids = torch.randint(1, 40, (31,), generator=torch.Generator().manual_seed(0)).tolist()
+    monkeypatch.setattr(state_loss, "load_pretrained", lambda name: model.llama(model.ours("softmax", "nano")).eval())
+    monkeypatch.setattr(state_loss, "load_tokenizer", lambda name: lambda *text, **options: {"input_ids": ids})
+    results = run(list(state_loss.state_loss_tasks("any", None, 30, (4,))))
+    found = {row["variant"]: row for row in results.rows}
+    assert len(found) == 8 and found["softmax"]["width"] is None
+    expected = perplexity(state_loss.load_pretrained("any"), ids, 30).loss
+    assert found["softmax"]["loss"] == pytest.approx(expected, rel=1e-5)
+    sizes = [found[name]["state_bytes"] for name in ("window", "kept keys", "kept keys, far of order 1")]
+    # A window of 64 is all of so short a text.
+    assert sizes == sorted(sizes) and len({row["loss"] for row in found.values()}) == 7
+    assert len(state_loss_chart(results.to_json()).to_dict()["layer"]) == 3

@@ -19,7 +19,7 @@ from transformers import (
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.parts import ChunkEnds, NearFar
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, NearFar
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
@@ -39,7 +39,7 @@ SIZES = {
     "initializer_range": 0.2,
 }
 FREE = [name for name in VARIANTS if not VARIANTS[name].tensors]
-DECODED = [name for name in FREE if not isinstance(VARIANTS[name].structure, NearFar)]
+DECODED = [name for name in FREE if not isinstance(VARIANTS[name].structure, (NearFar, KeptKeys))]
 """Those that can go on from a cache of keys and values; a far state is a sum, which only `convert` keeps."""
 
 

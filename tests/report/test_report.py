@@ -26,10 +26,17 @@ DECODE = {
         for c in (512, 1024)
     ]
 }
+STATE = {"memory": [{"variant": "softmax", "context": c, "bytes": 1000 * c} for c in (1024, 2048)]}
 
 
 @pytest.mark.parametrize(
-    "chart", [charts.attention_chart(ATTENTION), charts.model_chart(MODEL), charts.decode_chart(DECODE)]
+    "chart",
+    [
+        charts.attention_chart(ATTENTION),
+        charts.model_chart(MODEL),
+        charts.decode_chart(DECODE),
+        charts.state_chart(STATE),
+    ],
 )
 def test_a_chart_becomes_a_file_of_every_format(chart, tmp_path):
     made = save_chart(chart, tmp_path, "chart")

@@ -1,7 +1,8 @@
 """Look at the queries, keys and values of every layer while a model reads a text.
 
 A model of transformers gets an attention function that shows what it is given and then computes softmax; one of ours is
-asked for its projections. Whatever changes scores in a way that no spec has (a window, a cap, sinks) is refused.
+asked for its projections. Whatever changes scores in a way that no spec has (a cap, sinks) is refused. A model that
+sees a window is read in pieces that are no longer: in these it sees all.
 
 >>> from transformers import LlamaConfig, LlamaForCausalLM
 >>> config = LlamaConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2)
@@ -45,6 +46,10 @@ def read_windows(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, cont
         raise InputError("token_ids: expected at least 1 token, got none")
     if context < 1:
         raise InputError(f"context: expected 1 or more, got {context}")
+    width = visible_width(model)
+    if width is not None and context > width:
+        kind = type(model).__name__
+        raise InputError(f"context: expected at most {width}, the keys that {kind} sees (its window), got {context}")
     layers: set[int] = set()
 
     def show(layer: int, q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -61,6 +66,16 @@ def read_windows(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, cont
         raise InputError(f"model: the attention of {kind} cannot be read: {len(layers)} of {count} layers were seen")
 
 
+def visible_width(model: PreTrainedModel) -> int | None:
+    """The fewest keys that a layer of the model sees; None where all see all."""
+    if isinstance(model, SoftmaxRNNForCausalLM):
+        structures = [spec.structure for spec in model.model.specs if spec is not None]
+        widths = [one.near for one in structures if one is not None and one.hides_the_rest]
+    else:
+        widths = [width for width in layer_windows(model.config) if width is not None]
+    return min(widths, default=None)
+
+
 @contextmanager
 def _captured(model: PreTrainedModel, show: Observer) -> Iterator[None]:
     if isinstance(model, ForeignModel):
@@ -69,9 +84,6 @@ def _captured(model: PreTrainedModel, show: Observer) -> Iterator[None]:
         with _own_projections(model, show):
             yield
         return
-    windows = [width for width in layer_windows(model.config) if width is not None]
-    if windows:
-        raise InputError(f"sliding_window: the scores of {type(model).__name__} end at a window of {windows[0]} keys")
     before = model.config._attn_implementation or "eager"
     AttentionInterface.register(_NAME, _showing(show))
     AttentionMaskInterface.register(_NAME, visible_keys)

@@ -20,10 +20,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from softmax_rnn.analysis.advisor import Advice, LayerShape, advise, orders_for_budget
-from softmax_rnn.analysis.capture import read_windows
+from softmax_rnn.analysis.capture import read_windows, visible_width
 from softmax_rnn.analysis.coverage import Coverage
 from softmax_rnn.analysis.cuts import ORDERS, TAYLOR_ORDERS, Cut, Cutter, lowest_order
 from softmax_rnn.analysis.methods import METHODS, HeadRanges, find_method
+from softmax_rnn.analysis.near_far import near_far_record
 from softmax_rnn.analysis.statistics import SAMPLED_ROWS, TermStatistics
 from softmax_rnn.attention.ranges.kinds import BoxRange, ExtremeKeys, FixedRange, MomentRange, NormRange, Range
 from softmax_rnn.errors import InputError
@@ -201,6 +202,8 @@ def terms_record(
     check_arguments(token_ids, epsilon, tolerance, methods)
     if methods:
         refuse_what_cannot_be_converted(model)
+    width = visible_width(model)
+    context = context if width is None else min(context, width)
     plain = forward_seconds(model, token_ids, context)
     reading = read_terms(model, token_ids, orders=orders, context=context, progress=progress)
     progress("ranges")
@@ -213,6 +216,7 @@ def terms_record(
         "model": model.config.name_or_path or type(model).__name__,
         "tokens": len(token_ids),
         "context": context,
+        "window": width,
         "orders": orders,
         "epsilon": epsilon,
         "shape": asdict(shape),
@@ -230,6 +234,9 @@ def terms_record(
         "ranges": [{"range": name, **coverage.result()} for name, coverage in reading.coverage.items()],
         "epsilon_advice": by_epsilon.to_json(),
     }
+    near_far = near_far_record(model, loss_ids or token_ids, min(len(loss_ids or token_ids), longest))
+    if near_far is not None:
+        value["near_far"] = near_far
     if methods:
         cutter = Cutter(model, loss_ids or token_ids, context, reading.ranges(), keep)
         value |= _losses(cutter, shape, methods, tolerance, longest, progress)

@@ -13,6 +13,7 @@ from math import comb, prod
 
 from softmax_rnn.attention.parts import (
     ChunkEnds,
+    KeptKeys,
     LayerNorm,
     Levels,
     NearFar,
@@ -47,6 +48,8 @@ def is_scale_invariant(spec: AttentionSpec) -> bool:
 
 def is_positive_row_factor(spec: AttentionSpec) -> bool:
     """Whether the normaliser divides each row by one positive number."""
+    if spec.structure is not None and spec.structure.divides_apart:
+        return False
     return spec.normaliser is not None and spec.normaliser.is_positive_factor(can_be_negative(spec))
 
 
@@ -78,7 +81,8 @@ def _gates_rows_before_norm(spec: AttentionSpec) -> bool:
 def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
     """c·(scale·x)^n has the constant factor c·scale^n, which a ratio or a scale-invariant norm removes."""
     score = spec.polynomial
-    if score is None or len(score.orders) > 1 or spec.write_rule is not None or isinstance(spec.structure, NearFar):
+    beside_exp = isinstance(spec.structure, (NearFar, KeptKeys))
+    if score is None or len(score.orders) > 1 or spec.write_rule is not None or beside_exp:
         return spec
     constant = score.coefficients[-1]
     ratio = isinstance(spec.normaliser, RowSum) and spec.normaliser.is_ratio
@@ -180,6 +184,9 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     if isinstance(spec.structure, Window):
         return spec.structure.near * (spec.width(key_dim) + value_dim)
     score = fixed_state_score(spec, key_dim)
+    if isinstance(spec.structure, KeptKeys):
+        far = 0 if score is None else n_features(score, key_dim) * (value_dim + 1)
+        return far + spec.structure.near * (key_dim + value_dim + 1)
     if score is None:
         return None
     features = spec.width(key_dim)

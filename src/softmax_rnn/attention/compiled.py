@@ -15,7 +15,7 @@ from torch.utils import _pytree
 
 from softmax_rnn.attention.call import Call, check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
-from softmax_rnn.attention.parts import ChunkEnds
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState, GrowingState, NearFarState, State
 from softmax_rnn.errors import InputError
@@ -52,6 +52,8 @@ def extend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State, *
 def _check(spec: AttentionSpec) -> None:
     if isinstance(spec.structure, ChunkEnds):
         raise InputError("structure: a graph for any length cannot know the ends of chunks; call attention outside it")
+    if isinstance(spec.structure, KeptKeys):
+        raise InputError("structure: a graph for any length cannot choose keys one by one; call attention outside it")
 
 
 _spec = cache(AttentionSpec.from_json)

@@ -126,6 +126,8 @@ def epilogue(sums: Sums, rows: Rows) -> Float[Tensor, "B H T E"]:
     output = Output(sums.numerator, None, sums.log_scale)
     if spec.normaliser is not None and not (sums.normalised and spec.normaliser.reads_row_sum):
         output = spec.normaliser.normalise(output, rows)
+    elif sums.row_sum is not None:
+        rows.reported(sums.row_sum)
     if spec.skip is not None:
         output = Output(output.value() + spec.skip.added(rows))
     gate = spec.output_gate

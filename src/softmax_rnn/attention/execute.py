@@ -20,13 +20,23 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
+from softmax_rnn.attention.kept_keys import through_kept_keys
+from softmax_rnn.attention.kept_weights import all_weights
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.looking import hint, may_look, traced
 from softmax_rnn.attention.near_far import near_and_far
-from softmax_rnn.attention.parts import ChunkEnds, Forgetting, Levels, NearFar, NearKeys
+from softmax_rnn.attention.parts import ChunkEnds, Forgetting, KeptKeys, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
-from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, NearFarState, State, init_state
+from softmax_rnn.attention.state import (
+    FixedState,
+    GrowingState,
+    KeptState,
+    LevelState,
+    NearFarState,
+    State,
+    init_state,
+)
 from softmax_rnn.attention.visibility import Visibility, visibility
 from softmax_rnn.attention.write import written
 
@@ -66,8 +76,21 @@ def _goes_in_spans(call: Call, plan: Plan) -> bool:
 
 def _run_in_spans(call: Call, plan: Plan) -> Tensor:
     """The same outputs with temporary tensors of a span's length: these stay in the cache, their memory is reused."""
+    shape, state = call.shape, _fresh(call)
+    output = call.v.new_empty(*call.q.shape[:3], shape.value_dim, dtype=call.dtype)
+    for start in range(0, shape.time, SPAN):
+        piece = call.span(slice(start, min(start + SPAN, shape.time)))
+        now = _Positions.of(piece, state)
+        output[:, :, start : start + SPAN], after = _run(piece, now, state, plan, keep_state=True)
+        assert after is not None
+        state = after
+    return output
+
+
+def _fresh(call: Call) -> State:
+    """The state before the first position."""
     shape = call.shape
-    state: State | None = init_state(
+    return init_state(
         call.spec,
         batch=shape.batch,
         heads=shape.heads,
@@ -77,12 +100,21 @@ def _run_in_spans(call: Call, plan: Plan) -> Tensor:
         dtype=call.q.dtype,
         device=call.q.device,
     )
-    output = call.v.new_empty(*call.q.shape[:3], shape.value_dim, dtype=call.dtype)
-    for start in range(0, shape.time, SPAN):
-        piece = call.span(slice(start, min(start + SPAN, shape.time)))
-        now = _Positions.of(piece, state)
-        output[:, :, start : start + SPAN], state = _run(piece, now, state, plan, keep_state=True)
-    return output
+
+
+def _run_kept(
+    call: Call, job: Contraction, now: _Positions, structure: KeptKeys, state: State, plan: Plan, keep_state: bool
+) -> tuple[Tensor, State | None]:
+    """The same where what a query sees depends on the weights of earlier ones."""
+    assert isinstance(state, KeptState)
+    if plan.form == "parallel":
+        sums, after = all_weights(job, structure, state if keep_state else None)
+    else:
+        sums, after = through_kept_keys(job, structure, now.new.key_mask, state)
+    output = _epilogue(call, sums, now, job.negative).to(call.dtype)
+    if not keep_state or after is None:
+        return output, None
+    return output, replace(after, lengths=now.counts[:, -1], running=now.last)
 
 
 def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_state: bool) -> tuple[Tensor, State | None]:
@@ -90,6 +122,9 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
     # Reduced precision belongs to the caller's matrices; sums over keys are made in float32 at least.
     with full_precision(call.q.device.type):
         job, buffers = _prologue(call, state, now)
+        if isinstance(call.spec.structure, KeptKeys):
+            before = state if isinstance(state, KeptState) else _fresh(call)
+            return _run_kept(call, job, now, call.spec.structure, before, plan, keep_state)
         form, has_fixed_state = FORMS[plan.form], fixed_state_score(call.spec, call.shape.key_dim) is not None
         if call.spec.write_rule is not None:
             past = state if isinstance(state, FixedState) else None
@@ -109,6 +144,8 @@ class _Contracted:
     summary: KeySummary
     ends: tuple[Any, ...] | None = None
     """What is kept of the ends of chunks."""
+    key_sum: Tensor | None = None
+    """Of far keys, where they are expanded at their mean."""
 
 
 def _contracted(
@@ -123,11 +160,9 @@ def _contracted(
     """The contraction, as the structure has it."""
     structure = call.spec.structure
     if isinstance(structure, NearFar):
-        near_q = job.q if call.spec.feature_map is None else _near_queries(call, job)
         past = state if isinstance(state, NearFarState) else None
-        return _Contracted(
-            *near_and_far(job, near_q, structure, past, form, has_fixed_state=has_fixed_state, keep_state=keep_state)
-        )
+        sums, far = near_and_far(call, job, now.counts, past, form, keep_state)
+        return _Contracted(sums, far.matrix, far.summary, key_sum=far.key_sum)
     if isinstance(structure, ChunkEnds):
         at = positions(now.new, now.counts)
         return _Contracted(*ends_and_own(job, structure, at, state, form, has_fixed_state, keep_state))
@@ -140,7 +175,7 @@ def _contracted(
 
 
 def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[Any, Any], found: _Contracted) -> State:
-    lengths, running = now.counts[:, -1], {slot: x[:, :, -1] for slot, x in now.running.items()}
+    lengths, running = now.counts[:, -1], now.last
     known = (found.summary.key_norm, found.summary.extent)
     structure, matrix = call.spec.structure, found.matrix
     if isinstance(matrix, LevelSums):
@@ -151,7 +186,7 @@ def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[A
         return FixedState(lengths, running, matrix, *known)
     decay = None if job.decay is None else job.decay.memory
     kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
-    after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known)
+    after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known, found.key_sum)
     return after.trimmed(structure) if isinstance(structure, NearKeys) else after
 
 
@@ -170,6 +205,11 @@ class _Positions:
     lengths: Float[Tensor, "B T"]
     """How many of them it sees."""
     running: dict[str, Float[Tensor, "B H T *more"]]
+
+    @property
+    def last(self) -> dict[str, Tensor]:
+        """What parts carry behind the last position."""
+        return {slot: x[:, :, -1] for slot, x in self.running.items()}
 
     @classmethod
     def of(cls, call: Call, state: State | None) -> _Positions:
@@ -229,17 +269,15 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
 def _has_fixed_past(call: Call, state: State | None) -> bool:
     """Whether keys may have been summed up."""
     # One position goes through the state anyway: whether it is empty need not be looked up.
-    if not isinstance(state, (FixedState, LevelState, NearFarState)) or (state.fresh and call.shape.time > 1):
+    if not isinstance(state, (FixedState, LevelState, NearFarState, KeptState)):
+        return False
+    if state.fresh and call.shape.time > 1:
         return False
     if not may_look(state.lengths) or (not isinstance(state, NearFarState) and call.shape.time == 1):
         return True
     structure = call.spec.structure
-    return bool((state.lengths > (structure.near if isinstance(structure, NearKeys) else 0)).any())
-
-
-def _near_queries(call: Call, job: Contraction) -> Tensor:
-    """The queries that exp reads where a feature map changes those of the score."""
-    return call.q.unflatten(1, (job.q.shape[1], -1)) * call.shape.key_dim**-0.5
+    whole = structure.near if isinstance(state, NearFarState) and isinstance(structure, NearKeys) else 0
+    return bool((state.lengths > whole).any())
 
 
 def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contraction, tuple[Any, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from softmax_rnn.attention.algebra import (
     can_be_negative,
@@ -13,7 +13,7 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.estimates import estimates
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.parts import ChunkEnds, Levels, Part, RowSum
+from softmax_rnn.attention.parts import Alone, ChunkEnds, Levels, NearFar, Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
@@ -33,6 +33,8 @@ class Explanation:
     state: str
     plan: Plan
     situation: Situation
+    alone: dict[str, str] = field(default_factory=dict)
+    """What is left of an attention with a near and a far part when the other is taken away."""
     estimates: list[str] = field(default_factory=list)
     """exp cut after an order beside exp estimated by random features, where the spec is one of them."""
 
@@ -48,6 +50,9 @@ class Explanation:
         lines += ["", f"names of this function: {', '.join(self.names) or 'none in the table'}"]
         lines += [f"note: {note}" for note in self.notes]
         lines += ["", f"state per head (d = {s.key_dim}): {self.state}"]
+        if self.alone:
+            lines += ["", "each part alone (softmax-rnn terms MODEL measures their losses)"]
+            lines += [f"  {name:<12} {text}" for name, text in self.alone.items()]
         lines += ["", *self.estimates] if self.estimates else []
         lines += [
             "",
@@ -80,8 +85,23 @@ def explain(spec: AttentionSpec, situation: Situation = TYPICAL) -> Explanation:
         state=state_text(spec, situation.key_dim, situation.value_dim),
         plan=choose(spec, situation),
         situation=situation,
+        alone=_alone(spec, situation),
         estimates=estimates(spec, situation.key_dim),
     )
+
+
+def _alone(spec: AttentionSpec, situation: Situation) -> dict[str, str]:
+    structure = spec.structure
+    if not isinstance(structure, NearFar) or structure.alone is not None:
+        return {}
+    numbers = state_numbers(spec, situation.key_dim, situation.value_dim)
+    exact = structure.near * (situation.key_dim + situation.value_dim)
+    sizes = {Alone.NEAR: exact, Alone.FAR: None if numbers is None else numbers - exact}
+    return {
+        part.value: f"{formula(replace(spec, structure=replace(structure, alone=part)))};"
+        + ("" if size is None else f" {size:,} of the numbers of the state")
+        for part, size in sizes.items()
+    }
 
 
 def part_text(part: Part) -> str:

@@ -1,27 +1,35 @@
 """Exact near, compressed far: exp on window and sinks, the spec's polynomial on the keys that have left the window.
 
 Two contractions over disjoint sets of keys. At most one key leaves the window at each position, so the far one is an
-ordinary causal contraction of the queries with keys that arrive late, each when it leaves: every form serves it, and
-its state lags behind the window.
+ordinary causal contraction of the queries with keys that arrive late, each when it leaves: every form can compute it,
+and its state lags behind the window.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import comb
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softmax_rnn.attention.algebra import fixed_state_score, n_features
+from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
+from softmax_rnn.attention.kernels.banded import banded, can_band
 from softmax_rnn.attention.kernels.blockwise import blockwise
+from softmax_rnn.attention.kernels.largest import with_largest
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.recurrent import through_keys
-from softmax_rnn.attention.looking import may_look
-from softmax_rnn.attention.parts import Exp, NearKeys
+from softmax_rnn.attention.looking import may_look, traced
+from softmax_rnn.attention.parts import Exp, NearFar, NearKeys, Polynomial
+from softmax_rnn.attention.parts.near_far import Alone, Both
+from softmax_rnn.attention.parts.score import power_score
+from softmax_rnn.attention.prologue import running_sum
 from softmax_rnn.attention.state import NearFarState
 from softmax_rnn.attention.visibility import Visibility
 
@@ -41,50 +49,143 @@ _NEAR = {
 }
 
 
+@dataclass(frozen=True)
+class FarState:
+    """What is carried of the keys that have left the window."""
+
+    matrix: Float[Tensor, "B K F U"] | None
+    summary: KeySummary
+    key_sum: Float[Tensor, "B K D"] | None
+
+
 def near_and_far(
+    call: Call,
     job: Contraction,
-    near_q: Float[Tensor, "B K G Tq D"],
-    structure: NearKeys,
+    counts: Int[Tensor, "B Tq"],
     state: NearFarState | None,
     form: Form,
-    *,
-    has_fixed_state: bool,
     keep_state: bool,
-) -> tuple[Sums, Tensor | None, KeySummary]:
-    """The sums of both contractions, the matrix of the far one after them, and what is known of its keys.
+) -> tuple[Sums, FarState]:
+    """The sums of both contractions, and the state of the far one after them.
 
     Where a feature map changes the keys, those of ``job`` are the plain ones, which the near part reads, and the
     mapped ones side by side.
     """
-    far_dim = job.q.shape[-1]
-    mapped = job.k.shape[-1] > near_q.shape[-1]
-    near_k, far_k = (job.k[..., :-far_dim], job.k[..., -far_dim:]) if mapped else (job.k, job.k)
-    near = _NEAR[form.name](replace(job, score=Exp(), q=near_q, k=near_k, negative=None))
+    structure = call.spec.structure
+    assert isinstance(structure, NearFar)
+    near_k = far_k = job.k
+    if call.spec.feature_map is not None:
+        near_k, far_k = job.k[..., : call.shape.key_dim], job.k[..., call.shape.key_dim :]
+    far_count = (counts - structure.near).clamp(min=0)
+    lagging = _far(replace(job, k=far_k), structure)
+    has_fixed_state = fixed_state_score(call.spec, call.shape.key_dim) is not None
+    setting = _Setting(form, has_fixed_state, keep_state)
+    far, after = _centred(lagging, far_count, state, setting) if structure.centred else _plain(lagging, state, setting)
+    if job.wants_row_sum:
+        far = replace(far, numerator=far.numerator[..., :-1], row_sum=far.numerator[..., -1])
+    is_far = (far_count > 0)[:, None, None]
+    if structure.alone is Alone.FAR:
+        # A row of which nothing is far is 0, and nothing to report.
+        row_sum = None if far.row_sum is None else torch.where(is_far, far.row_sum, 1)
+        return replace(far, row_sum=row_sum), after
+    near = _near(call, replace(job, k=near_k), structure, form)
+    if type(structure) is NearFar and may_look(far_count) and not bool((far_count > 0).any()):
+        return near, after
+    if structure.alone is Alone.NEAR:
+        nothing = None if far.row_sum is None else torch.zeros_like(far.row_sum)
+        far, is_far = Sums(torch.zeros_like(far.numerator), nothing), torch.zeros_like(is_far)
+    heads = job.q.shape[1:3]
+    tensors = {one.name: call.tensors[one.name].unflatten(0, heads)[..., None] for one in structure.tensors}
+    return structure.join(Both(near, far, is_far, tensors)), after
+
+
+def _near(call: Call, job: Contraction, structure: NearFar, form: Form) -> Sums:
+    """exp on window and sinks."""
+    q = job.q
+    if call.spec.feature_map is not None:
+        q = call.q.unflatten(1, q.shape[1:3]) * call.shape.key_dim**-0.5
+    job = replace(job, score=Exp(), q=q, negative=None)
+    if structure.divides_apart:
+        job = replace(job, decay=None, wants_row_sum=True)
+    if form.name == "chunked" and not structure.reads_largest and can_band(job):
+        return banded(job)
+    near = _NEAR[form.name](job)
+    return with_largest(job, near) if structure.reads_largest and call.needs_grad else near
+
+
+@dataclass(frozen=True)
+class _Setting:
+    form: Form
+    has_fixed_state: bool
+    keep_state: bool
+
+    def run(
+        self, job: Contraction, before: KeySummary, matrix: Tensor | None
+    ) -> tuple[Sums, Tensor | None, KeySummary]:
+        fitted = job.score.fit(job, before, self.has_fixed_state)
+        far, after = self.form.run(fitted, matrix, self.keep_state)
+        return far, after, fitted.summary if self.keep_state else before
+
+
+def _plain(job: Contraction, state: NearFarState | None, setting: _Setting) -> tuple[Sums, FarState]:
     before = KeySummary() if state is None else KeySummary(state.key_norm, state.extent)
-    past = None if state is None else state.lengths
-    has_left, arriving = _far(replace(job, k=far_k), structure, past)
-    fitted = job.score.fit(arriving, before, has_fixed_state)
-    far, matrix = form.run(fitted, None if state is None else state.matrix, keep_state)
-    nothing_left = may_look(has_left) and not bool(has_left.any())
-    return (near if nothing_left else _joined(near, far, has_left[:, None, None])), matrix, fitted.summary
+    far, matrix, summary = setting.run(job, before, None if state is None else state.matrix)
+    return far, FarState(matrix, summary, None)
 
 
-def _far(
-    job: Contraction, structure: NearKeys, before: Int[Tensor, " B"] | None
-) -> tuple[Bool[Tensor, "B Tq"], Contraction]:
-    """Which queries have far keys, ``before`` so many were seen; and the far part as an ordinary contraction: at each
-    position arrives the key that leaves the window there.
+def _centred(
+    job: Contraction, far_count: Int[Tensor, "B Tq"], state: NearFarState | None, setting: _Setting
+) -> tuple[Sums, FarState]:
+    """e^m f(x − m), m = q·μ, as a sum of powers of x whose coefficients are the query's.
+
+        f(x − m) = Σ_p x^p Σ_{n≥p} c_n C(n, p) (−m)^(n−p)
+
+    So the state has bare monomials, as any polynomial's, beside the sum of the keys. In float64: the powers cancel.
     """
+    score = job.score
+    assert isinstance(score, Polynomial)
+    job = replace(job.widened(), negative=None)
+    key_sum = running_sum(job.k, job.visibility, None if state is None else state.key_sum)
+    mean = key_sum / far_count.clamp(min=1)[:, None, :, None]
+    m = torch.einsum("bkgtd,bktd->bkgt", job.q, mean)
+    before = KeySummary() if state is None else KeySummary(state.key_norm)
+    total: Tensor | None = None
+    scale, summary, matrices, first = torch.zeros_like(m), before, [], 0
+    for p in score.orders:
+        power = power_score(p, score.scale)
+        last = first + n_features(power, job.k.shape[-1])
+        matrix = None if state is None or state.matrix is None else state.matrix[:, :, first:last].double()
+        part, after, summary = setting.run(replace(job, score=power), before, matrix)
+        matrices.append(after)
+        of_row = sum(score.coefficients[n] * comb(n, p) * (-m) ** (n - p) for n in range(p, score.degree + 1))
+        numerator = part.numerator * of_row[..., None]  # type: ignore[index]
+        new = torch.zeros_like(scale) if part.log_scale is None else part.log_scale
+        larger = torch.maximum(scale, new)
+        numerator = numerator * torch.exp(new - larger)[..., None]
+        total = numerator if total is None else total * torch.exp(scale - larger)[..., None] + numerator
+        scale, first = larger, last
+    assert total is not None
+    matrix = None if matrices[0] is None else torch.cat(matrices, dim=2)  # type: ignore[arg-type]
+    return Sums(total, None, scale + m), FarState(matrix, summary, key_sum[:, :, -1])
+
+
+def _far(job: Contraction, structure: NearKeys) -> Contraction:
+    """The far part as an ordinary contraction: at each position arrives the key that leaves the window there."""
     past, time = job.past, job.k.shape[2]
-    index, valid, has_left = _leaving(job.visibility, structure, past, time, job.k)
-    if before is not None:
-        has_left = has_left | (before > structure.near)[:, None]
-    place = index[:, None, :, None]
-    k = job.k.gather(2, place.expand(-1, job.k.shape[1], -1, job.k.shape[3]))
-    v = job.v
+    k, v = job.k, job.v
     if job.wants_row_sum:
         v = torch.cat([v, v.new_ones(*v.shape[:-1], 1)], dim=-1)
-    v = v.gather(2, place.expand(-1, v.shape[1], -1, v.shape[3]))
+    if job.visibility.is_plain and job.decay is None and not traced(k):
+        place = slice(max(past - structure.width, structure.sinks), max(time - structure.width, structure.sinks))
+        missing = time - past - (place.stop - place.start)
+        k, v = (x[:, :, place] for x in (k, v))
+        if missing:
+            k, v = (torch.nn.functional.pad(x, (0, 0, missing, 0)) for x in (k, v))
+        valid = (torch.arange(time - past, device=k.device) >= missing).expand(k.shape[0], -1) if missing else None
+        return replace(job, k=k, v=v, visibility=Visibility(valid), wants_row_sum=False)
+    index, valid = _leaving(job.visibility, structure, past, time, job.k)
+    place = index[:, None, :, None]
+    k, v = (x.gather(2, place.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))
     decay = None
     if job.decay is not None:
         assert isinstance(job.decay, RunningDecay), "a decay per channel is refused"
@@ -95,17 +196,17 @@ def _far(
         decay = RunningDecay(now - c[..., past - 1 : past] if past else now)
     first_key = None if job.visibility.first_key is None else job.visibility.first_key[:, past:]
     seen = Visibility(None if may_look(valid) and bool(valid.all()) else valid, first_key)
-    return has_left, replace(job, k=k, v=v, decay=decay, visibility=seen, wants_row_sum=False)
+    return replace(job, k=k, v=v, decay=decay, visibility=seen, wants_row_sum=False)
 
 
 def _leaving(
     seen: Visibility, structure: NearKeys, past: int, time: int, like: Tensor
-) -> tuple[Int[Tensor, "B Tq"], Bool[Tensor, "B Tq"], Bool[Tensor, "B Tq"]]:
-    """The key that leaves the window at each new position, whether one does, and whether one has by then."""
+) -> tuple[Int[Tensor, "B Tq"], Bool[Tensor, "B Tq"]]:
+    """The key that leaves the window at each new position, and whether one does."""
     batch, device = like.shape[0], like.device
     if seen.is_plain:
         index = torch.arange(past - structure.width, time - structure.width, device=device).expand(batch, -1)
-        return index.clamp(min=0), index >= structure.sinks, index >= structure.sinks
+        return index.clamp(min=0), index >= structure.sinks
     real = seen.key_mask
     if real is None:
         real = torch.ones(batch, time, dtype=torch.bool, device=device)
@@ -113,19 +214,5 @@ def _leaving(
     first = torch.zeros_like(counted) if seen.first_key is None else seen.first_key
     before = torch.nn.functional.pad(counted, (1, 0)).gather(1, first)[:, past:]
     number = counted[:, past:] - structure.width
-    has_left = number > before + structure.sinks
-    index = torch.searchsorted(counted, number.contiguous()).clamp(max=time - 1)
-    return index, real[:, past:] & has_left, has_left
-
-
-def _joined(near: Sums, far: Sums, has_far: Bool[Tensor, "B 1 1 Tq"]) -> Sums:
-    """Both parts in the units of the larger one; where there is no far key, in those of the near part."""
-    assert near.log_scale is not None
-    far_scale = torch.zeros_like(near.log_scale) if far.log_scale is None else far.log_scale
-    far_scale = torch.where(has_far, far_scale, torch.finfo(far_scale.dtype).min)
-    scale = torch.maximum(near.log_scale.to(far_scale.dtype), far_scale)
-    here, there = torch.exp(near.log_scale - scale), torch.exp(far_scale - scale)
-    dim = near.numerator.shape[-1]
-    total = near.numerator * here[..., None] + far.numerator[..., :dim] * there[..., None]
-    row_sum = None if near.row_sum is None else near.row_sum * here + far.numerator[..., dim] * there
-    return Sums(total, row_sum, scale)
+    valid = real[:, past:] & (number > before + structure.sinks)
+    return torch.searchsorted(counted, number.contiguous()).clamp(max=time - 1), valid

@@ -19,7 +19,7 @@ from softmax_rnn.attention.arguments import check_device, check_state_sizes
 from softmax_rnn.attention.buffer import Buffer, Buffers
 from softmax_rnn.attention.levels import LevelSums
 from softmax_rnn.attention.looking import may_look, traced
-from softmax_rnn.attention.parts import ChunkEnds, Levels, NearFar, NearKeys, Part, Polynomial
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.errors import InputError
@@ -52,7 +52,10 @@ class State:
         """The inverse of `tensors`."""
         if any(name.startswith(_LEVEL) for name in tensors):
             return LevelState.from_stacked(tensors)
-        kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
+        if "mass" in tensors:
+            kind: type[State] = KeptState
+        else:
+            kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
         values: dict[str, Any] = {name: tensors.get(name) for name in kind.__match_args__}
         values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
         state = kind(**values)
@@ -163,6 +166,20 @@ class NearFarState(GrowingState):
     key_norm: Float[Tensor, "B K"] | None = None
     """The largest |k| of the sums, for scores that read it."""
     extent: Float[Tensor, "B K S"] | None = None
+    key_sum: Float[Tensor, "B K D"] | None = None
+    """Σ k of those that left, where the far part is expanded at their mean."""
+
+
+@dataclass(frozen=True)
+class KeptState(State):
+    """Keys and values of sinks, kept keys and window, each in its place, with their masses; the far sums beside."""
+
+    grows: ClassVar[bool] = False
+    keys: Float[Tensor, "B K N D"]
+    values: Float[Tensor, "B K N E"]
+    mass: Float[Tensor, "B K N"]
+    """How much each key was looked at so far."""
+    matrix: Float[Tensor, "B K F U"] | None = None
 
 
 @dataclass(frozen=True)
@@ -264,9 +281,17 @@ def _empty(
         for part, start, shape in running_starts(spec, sizes)
     }
     score = fixed_state_score(spec, key_dim)
+    if isinstance(spec.structure, KeptKeys):
+        if score is None and spec.polynomial is not None:
+            raise InputError("structure: the folded keys of kept_keys need a state of fixed size; lower the degree")
+        size = (batch, shared, spec.structure.near)
+        kind = torch.float64 if spec.score.needs_wide_state else wide
+        matrix = None if score is None else zeros(*size[:2], n_features(score, key_dim), value_dim + 1, kind=kind)
+        return KeptState(lengths, running, zeros(*size, key_dim), zeros(*size, value_dim), zeros(*size), matrix)
     if score is not None:
         width = value_dim + spec.wants_row_sum
-        kind = torch.float64 if spec.score.needs_wide_state else wide
+        centred = isinstance(spec.structure, NearFar) and spec.structure.centred
+        kind = torch.float64 if spec.score.needs_wide_state or centred else wide
         matrix = zeros(batch, shared, n_features(score, features), width, kind=kind)
         extent = spec.score.empty_extent(features)
         if extent is not None:
@@ -279,9 +304,8 @@ def _empty(
         width = features if spec.feature_map is None else key_dim + features
         keys, values = zeros(batch, shared, 0, width), zeros(batch, shared, 0, value_dim)
         decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
-        return NearFarState(
-            lengths, running, keys, values, decay, None, matrix=matrix, key_norm=key_norm, extent=extent
-        )
+        key_sum = zeros(batch, shared, features, kind=torch.float64) if centred else None
+        return NearFarState(lengths, running, keys, values, decay, None, None, None, matrix, key_norm, extent, key_sum)
     if isinstance(spec.structure, NearFar):
         raise InputError("structure: the far keys of near_far need a state of fixed size; lower the degree")
     decay = None

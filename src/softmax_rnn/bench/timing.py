@@ -32,23 +32,23 @@ WARM_UP_ON_CARD = 5
 """Rounds that do not count on a card: kernels are compiled in the first, clocks rise in the next."""
 
 
-def race(contestants: dict[str, Work], rounds: int) -> Times:
+def race(contestants: dict[str, Work], rounds: int, clock: Callable[[], float] = time.perf_counter) -> Times:
     """Run all contestants ``rounds`` times in turn, after rounds that do not count: one, or more on a card."""
     on_card = torch.get_default_device().type == "cuda"
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     first = WARM_UP_ON_CARD if on_card else 1
     for turn in range(rounds + first):
         for name, work in contestants.items():
-            took = _on_card(work) if on_card else _on_cpu(work)
+            took = _on_card(work) if on_card else _on_cpu(work, clock)
             if turn >= first:
                 seconds[name].append(took)
     return Times(seconds)
 
 
-def _on_cpu(work: Work) -> float:
-    start = time.perf_counter()
+def _on_cpu(work: Work, clock: Callable[[], float]) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _on_card(work: Work) -> float:

@@ -105,7 +105,53 @@ def train(
     _bench(list(train_tasks(quick)), None, output, as_json, device)
 
 
-for command in (attention, model, decode, train):
+def structure(
+    quick: Quick = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Only the speed: a minute.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Only the bytes of states: some minutes.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/structure"),
+    as_json: AsJson = False,
+) -> None:
+    """Speed of windows and far states, and bytes of decoding states from 1k to 64k tokens.
+
+    Examples:
+      softmax-rnn bench structure --quick
+      softmax-rnn bench structure --memory --output results/structure
+    """
+    from softmax_rnn.bench.structure import memory_tasks, speed_tasks
+    from softmax_rnn.report.bench_charts import state_chart
+
+    tasks = [] if memory and not speed else list(speed_tasks(quick))
+    tasks += [] if speed and not memory else list(memory_tasks(quick))
+    _bench(tasks, None if speed and not memory else state_chart, output, as_json)
+
+
+def state(
+    model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
+    text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text, read as one.", min=2)] = 1024,
+    width: Annotated[
+        list[int] | None, typer.Option(help="Width of the window, and kept keys; repeat. 32, 64, 128 by default.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/state"),
+    as_json: AsJson = False,
+) -> None:
+    """Loss of a pretrained model against the bytes of its decoding state: windows, far states, kept keys; no training.
+
+    Examples:
+      softmax-rnn bench state smollm2 --tokens 256 --width 32
+      softmax-rnn bench state smollm2 --text play.txt --output results/play
+    """
+    from softmax_rnn.bench.state_loss import WIDTHS, state_loss_tasks
+    from softmax_rnn.report.bench_charts import state_loss_chart
+    from softmax_rnn.validation import read_whole
+
+    if text is not None:
+        read_whole(text, "text")
+    _bench(list(state_loss_tasks(model, text, tokens, tuple(width or WIDTHS))), state_loss_chart, output, as_json)
+
+
+for command in (attention, model, decode, structure, state, train):
     add(bench_app, command, "study")
 
 
@@ -126,7 +172,7 @@ def _bench(
         results = run(tasks, advance)
     value = results.to_json()
     files = [write_json(output / "results.json", value)]
-    if chart is not None and value["rows"]:
+    if chart is not None and (value["rows"] or value["memory"]):
         files += save_chart(chart(value), output, "chart")
     if as_json:
         print_json(value)

@@ -34,6 +34,7 @@ def terms(
 ) -> None:
     """Measure the Taylor terms of a causal language model: per layer and head, with losses, advice and a page.
 
+    For a model with a window and a far state, the losses of each part alone are measured too.
     Statistics take seconds; losses take a pass over the text for each method and order, and for each single layer:
     minutes for smollm2 with one --method, more with all. Interrupted, the same command continues.
 
@@ -100,6 +101,12 @@ def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
 def _print(value: dict[str, Any]) -> None:
     shown = [layer["dominant_order"] for layer in value["layers"]]
     print(f"{value['model']}, {value['tokens']} tokens: dominant order {min(shown)} to {max(shown)} over the layers")
+    if value["window"] is not None:
+        print(f"read in windows of {value['context']} tokens: a layer of this model sees {value['window']} keys")
+    if "near_far" in value:
+        from softmax_rnn.analysis.near_far import near_far_lines
+
+        print("\n".join(near_far_lines(value["near_far"])))
     truncation = value.get("truncation")
     if truncation is not None:
         print(f"softmax loss {truncation['loss']:.4f}; lowest order within {100 * truncation['tolerance']:g} %:")

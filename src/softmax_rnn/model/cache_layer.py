@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
 from softmax_rnn.attention.parts import ChunkEnds, NearKeys, Structure
-from softmax_rnn.attention.state import GrowingState, State
+from softmax_rnn.attention.state import GrowingState, KeptState, State
 from softmax_rnn.errors import InputError
 
 _TAIL, _SUMS = "tail", "sums"
@@ -60,6 +60,8 @@ class SpecLayer(CacheLayerMixin):
 
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
+        if isinstance(self.state, KeptState):
+            raise InputError("crop: which keys are kept depends on all positions, the last cannot be taken out")
         if self.state is not None and not isinstance(self.state, GrowingState):
             raise InputError("crop: a state of fixed size holds sums over all positions; the last cannot be removed")
         if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):

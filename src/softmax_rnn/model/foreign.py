@@ -76,12 +76,7 @@ class ForeignAttention(nn.Module):
     ) -> tuple[Tensor, None]:
         """In the calling convention of transformers' blocks; the mask is that of `interface.visible_keys`."""
         time = hidden_states.shape[1]
-        q, k, v = (
-            project(hidden_states).unflatten(-1, (-1, self.head_dim))
-            for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        q, k, v = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2), v.transpose(1, 2)
-        q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
+        q, k, v = self.project(hidden_states, position_embeddings)
         key_mask = segment_ids = None
         if attention_mask is not None and attention_mask.dim() == 4 and attention_mask.dtype == torch.bool:
             attention_mask = read_mask(attention_mask[:, 0], attention_mask.shape[-1], self.sliding_window)
@@ -98,6 +93,14 @@ class ForeignAttention(nn.Module):
         else:
             output = past_key_values.extend(self.layer_idx, q, k, v, key_mask=key_mask, **tensors)
         return self.o_proj(output.transpose(1, 2).flatten(2)), None
+
+    def project(self, hidden: Tensor, position_embeddings: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values as the core gets them, (B, heads, T, D)."""
+        q, k, v = (
+            project(hidden).unflatten(-1, (-1, self.head_dim)) for project in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = self.q_norm(q).transpose(1, 2), self.k_norm(k).transpose(1, 2)
+        return *apply_rotary_pos_emb(q, k, *position_embeddings), v.transpose(1, 2)
 
 
 class ForeignModel(WithCard):

@@ -33,7 +33,7 @@ from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.call import working_dtype
 from softmax_rnn.attention.decay import RunningDecay
-from softmax_rnn.attention.parts import ChunkEnds, NearFar, Window
+from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, NearFar, Window
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.prologue import features, running
 from softmax_rnn.attention.ranges.kinds import ExpOnRange
@@ -169,6 +169,8 @@ def attend_at_end(
     state = GrowingState(lengths, last, keys, values, decay, before)
     if isinstance(spec.structure, ChunkEnds):
         raise InputError("structure: chunk_ends keeps the ends of chunks alone; decode after convert()")
+    if isinstance(spec.structure, KeptKeys):
+        raise InputError("structure: kept_keys chooses its keys as it reads; decode after convert()")
     if isinstance(spec.structure, NearFar):
         raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
     if isinstance(spec.score, ExpOnRange):

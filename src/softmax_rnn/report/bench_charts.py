@@ -14,10 +14,10 @@ from typing import Any
 import altair as alt
 
 from softmax_rnn.report.chart_data import Axis
-from softmax_rnn.report.plots import Chart, interval_chart, panel_chart
+from softmax_rnn.report.plots import Chart, interval_chart, line_chart, panel_chart
 from softmax_rnn.report.theme import FIGURE_WIDTH
 
-__all__ = ["attention_chart", "decode_chart", "model_chart"]
+__all__ = ["attention_chart", "decode_chart", "model_chart", "state_chart", "state_loss_chart"]
 
 Row = dict[str, Any]
 
@@ -105,6 +105,28 @@ def decode_chart(results: dict[str, Any]) -> Chart:
         height=260,
     )
     return chart.properties(title="Decoding: time and memory against the length of the context")
+
+
+def state_chart(results: dict[str, Any]) -> Chart:
+    """Bytes of a head's decoding state against the context."""
+    rows = [row | {"kB": row["bytes"] / 1e3} for row in _labelled(results)["memory"]]
+    chart = line_chart(
+        rows,
+        x=Axis("context", "context, tokens", log=True),
+        y=Axis("kB", "kilobytes of state per head", log=True),
+        series="variant",
+    )
+    return chart.properties(title="Decoding: memory against the length of the context", width=FIGURE_WIDTH)
+
+
+def state_loss_chart(results: dict[str, Any]) -> Chart:
+    """The loss against the bytes of the decoding state, a line per structure."""
+    rows = [row | {"MB": row["state_bytes"] / 1e6} for row in results["rows"]]
+    rows.sort(key=lambda row: row["MB"])
+    chart = line_chart(
+        rows, x=Axis("MB", "megabytes of state", log=True), y=Axis("loss", "loss, nats"), series="variant"
+    )
+    return chart.properties(title="A pretrained model, not trained further: loss against state", width=FIGURE_WIDTH)
 
 
 def _labelled(results: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,8 @@ QUANTILES = {"1 %": "0.01", "median": "0.5", "99 %": "0.99"}
 def terms_page(value: Record) -> Page:
     """The whole page; the parts about losses are left out where none were measured."""
     sections = [_terms(value), _scores(value), _attention(value)]
+    if "near_far" in value:
+        sections.append(_near_far(value["near_far"]))
     if "truncation" in value:
         sections += [_truncation(value["truncation"]), _layers(value["truncation"])]
     sections += [_ranges(value)] if value["ranges"] else []
@@ -198,6 +200,24 @@ def _layers(record: Record) -> Section:
     value = Axis("increase", "increase of the loss, nats", log=True)
     chart = data_chart("layers", records, value=value, by="layer", series="cut", alt=words, caption=words)
     return Section("by-layer", "One layer at a time", [chart])
+
+
+def _near_far(record: Record) -> Section:
+    losses = [
+        ("parts", "parts"),
+        (Column("loss", ".4f"), "loss"),
+        (Column("perplexity", ".2f"), "perplexity"),
+        (Column("row sums that are not positive", ","), "nonpositive"),
+    ]
+    text = "The model sees window and sinks exactly and the rest through a state. Where the loss of the window alone is"
+    text += " that of both, the state is not used."
+    blocks: list[Block] = [Prose(text)]
+    blocks.append(rows_table("near-far-losses", record["losses"], losses, "The loss with each part alone."))
+    shares = [row for row in record["layers"] if row["far_share"] is not None]
+    if shares:
+        columns = [("layer", "layer"), (Column("far part of the row sums", ".1%"), "far_share")]
+        blocks.append(rows_table("near-far-shares", shares, columns, "How much of the weight lies outside the window."))
+    return Section("near-far", "Window and far state by themselves", blocks)
 
 
 def _ranges(value: Record) -> Section:

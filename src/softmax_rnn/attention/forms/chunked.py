@@ -6,7 +6,18 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from softmax_rnn.attention.algebra import MAX_STATE_DEGREE, MAX_STATE_FEATURES, fixed_state_score, n_features
-from softmax_rnn.attention.forms.form import CALL, CHANNEL_CHUNK, EXP, MEMORY_PASS, PASS, PRODUCT, Form, weight_time
+from softmax_rnn.attention.forms.form import (
+    CALL,
+    CHANNEL_CHUNK,
+    EXP,
+    MEMORY_PASS,
+    PASS,
+    PRODUCT,
+    STEP_BY_STEP,
+    Form,
+    weight_time,
+)
+from softmax_rnn.attention.forms.fused import window_block
 from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
@@ -17,6 +28,8 @@ if TYPE_CHECKING:
     from softmax_rnn.attention.contraction import Sums
     from softmax_rnn.attention.fitting import Fitted
 
+FEW_FEATURES = 128
+"""Up to so many, many chunks are one call."""
 CHUNK_NUMBERS = 2**22
 """Features of one side that are in work at once, over the heads of a group."""
 
@@ -34,6 +47,8 @@ class Chunked(Form):
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """Without finite features, or with too many."""
+        if spec.structure is not None and spec.structure.step_by_step:
+            return STEP_BY_STEP
         if spec.structure is not None and spec.structure.hides_the_rest:
             return "a window keeps its keys, a sum cannot forget them"
         if situation.traced and (spec.write_rule is not None or isinstance(spec.structure, Levels)):
@@ -60,11 +75,17 @@ class Chunked(Form):
         chunks = ceil(s.queries / chunk) * max(1.0, s.batch * s.heads * count * chunk / CHUNK_NUMBERS)
         calls = chunks * (16 + 2 * spec.width(s.key_dim) * max(score.degree - 1, 0)) * CALL
         start = s.batch * s.heads * count * width * 3 * MEMORY_PASS  # the state is made, read and written at least once
+        if count <= FEW_FEATURES and spec.forget_gate is None:  # many chunks at once
+            calls /= 8
         if by_channel:
             calls, state = 2 * calls, state + s.key_dim * 2 * EXP
         wide = 2.5 if spec.score.needs_wide_state or by_channel else 1
-        near = spec.structure.near + 256 if isinstance(spec.structure, NearKeys) else 0  # blocks of the window
-        window = s.batch * s.heads * s.queries * near * ((s.key_dim + s.value_dim) * PRODUCT + EXP)
+        near, exp = 0.0, EXP
+        if isinstance(spec.structure, NearKeys):  # the window beside the state: by the platform's kernel, or in blocks
+            by_kernel = not s.needs_grad and spec.forget_gate is None
+            near = spec.structure.near + (window_block(spec.structure.width) if by_kernel else 256)
+            exp = EXP / 2 if by_kernel else EXP
+        window = s.batch * s.heads * s.queries * near * ((s.key_dim + s.value_dim) * PRODUCT + exp)
         return (calls + start + window + tokens * (state + inside) * wide) * (3.5 if s.needs_grad else 1)
 
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:

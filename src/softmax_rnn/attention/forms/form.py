@@ -27,6 +27,7 @@ EXP = 0.7
 CALL = 6_000.0
 MEMORY_PASS = 0.35
 """A pass over weights that do not fit the cache."""
+STEP_BY_STEP = "which keys are kept depends on the weights of earlier queries"
 CHANNEL_CHUNK = 32
 """Positions between which the decays of channels are products of two factors."""
 
@@ -72,6 +73,8 @@ class FormWithKeys(Form):
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """After a state of fixed size there are none."""
+        if spec.structure is not None and spec.structure.step_by_step and not self.is_literal:
+            return STEP_BY_STEP
         if situation.traced and not self.is_literal:
             if spec.write_rule is not None:
                 return "a graph for any length solves the write rule at once"

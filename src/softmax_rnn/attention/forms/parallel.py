@@ -42,7 +42,8 @@ class Parallel(FormWithKeys):
         passes = weight_time(spec) + 8 * MEMORY_PASS
         if spec.forget_gate is not None and spec.forget_gate.by_channel:  # float64, all keys anew per block of queries
             products, passes = 2 * products, passes + s.key_dim / CHANNEL_CHUNK * (EXP + 3 * MEMORY_PASS)
-        return 15 * CALL + pairs * (products + passes * (2.5 if s.needs_grad else 1))
+        steps = s.queries if spec.structure is not None and spec.structure.step_by_step else 1
+        return 15 * CALL * steps + pairs * (products + passes * (2.5 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:
         """By the literal kernel."""

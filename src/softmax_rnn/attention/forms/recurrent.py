@@ -33,6 +33,8 @@ class Recurrent(Form):
         """The state once per position: the matrix, or all keys and values."""
         s = situation
         step = s.batch * s.heads
+        if spec.structure is not None and spec.structure.step_by_step:
+            return s.queries * (60 * CALL + step * spec.structure.near * (s.key_dim + s.value_dim) * MEMORY_PASS)
         score = fixed_state_score(spec, s.key_dim)
         if score is not None:
             states = s.keys.bit_length() / 2 if isinstance(spec.structure, Levels) else 1

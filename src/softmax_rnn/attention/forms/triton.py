@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import Form, visible_pairs
-from softmax_rnn.attention.parts import NearKeys, Polynomial
+from softmax_rnn.attention.parts import NearFar, NearKeys, Polynomial, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -103,8 +103,10 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return "a write rule solves a system of equations per chunk, which has no kernel"
     if spec.forget_gate is not None and spec.forget_gate.by_channel:
         return "a decay per channel has no kernel"
-    if spec.structure is not None and not isinstance(spec.structure, NearKeys):
+    if spec.structure is not None and type(spec.structure) not in (Window, NearFar):
         return f"the structure {spec.structure.kind} has no kernel; windows and near_far do"
+    if isinstance(spec.structure, NearFar) and spec.structure.centred:
+        return "a far part that is expanded at its mean has no kernel"
     if not score.is_exponential and not isinstance(score, Polynomial):
         return f"the score {score.kind} has no kernel"
     if isinstance(score, Polynomial) and not 1 <= score.degree <= MAX_DEGREE:

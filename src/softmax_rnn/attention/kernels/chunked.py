@@ -26,6 +26,7 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
+from softmax_rnn.attention.kernels.stacked_chunks import can_stack, stacked
 from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import once
 
@@ -101,6 +102,8 @@ class _Chunked(torch.autograd.Function):
 
 def walk_forward(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Tensor, Tensor]:
     """The sums, and the state after them."""
+    if can_stack(inputs):
+        return stacked(inputs, state)
     layout, groups = inputs.layout, inputs.q.shape[1]
     y = inputs.q.new_empty(*inputs.q.shape[:3], inputs.u.shape[-1])
     end = torch.empty_like(state)

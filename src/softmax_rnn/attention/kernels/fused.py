@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.forms import fused as form
+from softmax_rnn.attention.kernels.banded import in_window
 from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import differentiable_once
 from softmax_rnn.attention.visibility import Near, Piece
@@ -65,54 +65,9 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool, near: Near | None)
     if near is None or k.shape[2] <= near.width + near.sinks:
         return _plain(q, k, v, causal)
     if causal:
-        return _in_window(q, k, v, near)
+        return in_window(q, k, v, near)[0]
     k, v = (torch.cat([x[:, :, : near.sinks], x[:, :, -near.width :]], dim=2) for x in (k, v))
     return _plain(q, k, v, causal=False)
-
-
-def _in_window(q: Tensor, k: Tensor, v: Tensor, near: Near) -> Tensor:
-    """Blocks of queries, each with the keys that some of them see; blocks that look alike in one call."""
-    time, width, sinks = q.shape[2], near.width, near.sinks
-    size = form.window_block(width)
-    first = -(-(width + sinks - 1) // size) * size  # the first block whose window is whole and free of sinks
-    count = max((time - first) // size, 0)
-    alike = slice(first, first + count * size) if count else slice(time, time)
-    outputs = [_window_block(q, k, v, near, slice(b, min(b + size, alike.start))) for b in range(0, alike.start, size)]
-    if count:
-        keys = slice(first - width + 1, alike.stop)
-        queries = q[:, :, alike].unflatten(2, (count, size)).transpose(1, 2).flatten(0, 1)
-        some = [_overlapping(x[:, :, keys], x[:, :, :sinks], size + width - 1, size) for x in (k, v)]
-        hidden = _hidden(slice(first, first + size), slice(keys.start, first + size), near, sinks, q)
-        out = F.scaled_dot_product_attention(queries, *some, attn_mask=hidden, scale=1.0)
-        outputs.append(out.unflatten(0, (-1, count)).transpose(1, 2).flatten(2, 3))
-    if count and alike.stop < time:
-        outputs.append(_window_block(q, k, v, near, slice(alike.stop, time)))
-    return torch.cat(outputs, dim=2)
-
-
-def _overlapping(x: Tensor, sinks: Tensor, length: int, size: int) -> Tensor:
-    """Stretches of the keys of each block as a batch, (B · blocks, heads, length, D); the sinks stand in front."""
-    blocks = x.unfold(2, length, size).permute(0, 2, 1, 4, 3)
-    if sinks.shape[2]:
-        blocks = torch.cat([sinks[:, None].expand(-1, blocks.shape[1], -1, -1, -1), blocks], dim=3)
-    return blocks.flatten(0, 1)
-
-
-def _window_block(q: Tensor, k: Tensor, v: Tensor, near: Near, place: slice) -> Tensor:
-    start = max(place.start - near.width + 1, 0)
-    keys, sinks = slice(start, place.stop), min(near.sinks, start)
-    some = (torch.cat([x[:, :, :sinks], x[:, :, keys]], dim=2) for x in (k, v))
-    hidden = _hidden(place, keys, near, sinks, q)
-    return F.scaled_dot_product_attention(q[:, :, place], *some, attn_mask=hidden, scale=1.0)
-
-
-def _hidden(queries: slice, keys: slice, near: Near, sinks: int, like: Tensor) -> Tensor:
-    """−inf where a query does not see a key; so many sinks stand in front of the keys."""
-    query = torch.arange(queries.start, queries.stop, device=like.device)[:, None]
-    key = torch.arange(keys.start, keys.stop, device=like.device)
-    allowed = (key <= query) & ((key > query - near.width) | (key < near.sinks))
-    hidden = torch.zeros(allowed.shape, dtype=like.dtype, device=like.device).masked_fill_(~allowed, -torch.inf)
-    return F.pad(hidden, (sinks, 0))
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:

@@ -11,9 +11,11 @@ from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, Feature
 from softmax_rnn.attention.parts.feature_sum import FeatureSum
 from softmax_rnn.attention.parts.fixed_decays import FixedDecay, Schedule
 from softmax_rnn.attention.parts.gates import InputGate, OutputGate
+from softmax_rnn.attention.parts.kept_keys import KeptKeys
 from softmax_rnn.attention.parts.learned_maps import GatedKeys, Hedgehog, LearnedNorm, LearnedRelu, Projected
 from softmax_rnn.attention.parts.levels import Levels
 from softmax_rnn.attention.parts.nala import NormAware, Reading
+from softmax_rnn.attention.parts.near_far import Alone, Averaged, Gated, Lolcats, NearFar
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum
 from softmax_rnn.attention.parts.norms import FLOAT32_EPS, L2Norm, LayerNorm, OutputNorm, RMSNorm
 from softmax_rnn.attention.parts.position_maps import CosFormer, Rotated
@@ -28,7 +30,7 @@ from softmax_rnn.attention.parts.score import (
     taylor_score,
 )
 from softmax_rnn.attention.parts.skips import ConvolvedValue, OwnValue, Skip
-from softmax_rnn.attention.parts.structure import NearFar, NearKeys, Structure, Window
+from softmax_rnn.attention.parts.structure import NearKeys, Structure, Window
 from softmax_rnn.attention.parts.vector_gate import Activation, VectorGate
 from softmax_rnn.attention.parts.write_rules import DeltaRule, NormalisedDelta, Read, WriteRule
 
@@ -36,6 +38,8 @@ __all__ = [
     "FLOAT32_EPS",
     "MAX_ORDER",
     "Activation",
+    "Alone",
+    "Averaged",
     "ChannelGate",
     "ChunkEnds",
     "ConvolvedValue",
@@ -51,9 +55,11 @@ __all__ = [
     "FixedDecay",
     "ForgetGate",
     "Forgetting",
+    "Gated",
     "GatedKeys",
     "Hedgehog",
     "InputGate",
+    "KeptKeys",
     "KeyDecay",
     "L2Norm",
     "LayerNorm",
@@ -62,6 +68,7 @@ __all__ = [
     "LearnedRelu",
     "Length",
     "Levels",
+    "Lolcats",
     "MambaDecay",
     "NearFar",
     "NearKeys",

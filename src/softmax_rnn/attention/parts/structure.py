@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.feature_sum import FeatureSum
-from softmax_rnn.attention.parts.score import Polynomial
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +28,16 @@ class Structure(Part):
     @property
     def hides_the_rest(self) -> bool:
         """Whether keys outside a window have no weight at all."""
+        return False
+
+    @property
+    def step_by_step(self) -> bool:
+        """Whether what a query sees depends on the weights of the earlier ones."""
+        return False
+
+    @property
+    def divides_apart(self) -> bool:
+        """Whether each set of keys is divided by a sum of its own."""
         return False
 
     def check(self, spec: AttentionSpec) -> None:
@@ -95,28 +104,3 @@ class Window(NearKeys):
     def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
         """At most window and sinks."""
         return lengths.clamp(max=self.near)
-
-
-@dataclass(frozen=True)
-class NearFar(NearKeys):
-    """exp on window and sinks, the spec's polynomial on the rest, one denominator.
-
-    With a feature map, exp still reads q·k/√d. Equal to softmax as the width or the order grows.
-    """
-
-    kind: ClassVar[str] = "near_far"
-
-    @property
-    def spare(self) -> int:
-        """None: a key that leaves the window is summed up."""
-        return 0
-
-    def check(self, spec: AttentionSpec) -> None:
-        """The rest needs a state of fixed size."""
-        super().check(spec)
-        if not isinstance(spec.score, Polynomial) or spec.polynomial is None:
-            raise InputError(f"structure: near_far needs a polynomial score without a clamp, got {spec.score.kind}")
-
-    def text(self) -> str:
-        """Where exp is used."""
-        return f"all keys, exp(q·k/√d) in place of w for {super().text()}"

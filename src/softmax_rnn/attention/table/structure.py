@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from softmax_rnn.attention.parts import NearFar, Window, taylor_score
+from softmax_rnn.attention.parts import (
+    Averaged,
+    EluPlusOne,
+    Gated,
+    Hedgehog,
+    KeptKeys,
+    Lolcats,
+    NearFar,
+    SoftmaxFeatures,
+    Window,
+    power_score,
+    taylor_score,
+)
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.variant_table import STRUCTURE, Family, Variant
 
+_LINEAR = power_score(1, scale=1.0)
+_LOLCATS_MAP = Hedgehog(rows=64, factor=1.0, joint=False)
 _STREAMING = "StreamingLLM (2023), arXiv 2309.17453"
 SINKS = 4
 """How many first keys StreamingLLM keeps."""
@@ -36,6 +50,54 @@ def families() -> Iterator[Family]:
         "exp on the last n keys and the first 4, Taylor order 2 on the rest, one denominator",
         (64,),
         group=STRUCTURE,
+    )
+    yield Family(
+        "kept_keys_{n}",
+        lambda n: AttentionSpec(score=taylor_score(2), structure=KeptKeys(n, SINKS, kept=n)),
+        "exp on the last n keys, the first 4 and the n others that were looked at most; Taylor order 2 on the rest",
+        (64,),
+        group=STRUCTURE,
+    )
+    yield Family(
+        "heavy_hitters_{n}",
+        lambda n: AttentionSpec(structure=KeptKeys(n, SINKS, kept=n)),
+        "softmax over the last n keys, the first 4 and the n others that were looked at most; the rest is dropped",
+        (64,),
+        group=STRUCTURE,
+        source="after H2O (2023), arXiv 2306.14048",
+    )
+    yield Family(
+        "near_far_centred_{n}",
+        lambda n: AttentionSpec(score=taylor_score(2), structure=NearFar(n, SINKS, centred=True)),
+        "near_far_{n}, its Taylor polynomial expanded at the mean of the far keys",
+        (64,),
+        group=STRUCTURE,
+    )
+    yield Family(
+        "lolcats_{n}",
+        lambda n: AttentionSpec(feature_map=_LOLCATS_MAP, score=_LINEAR, structure=Lolcats(n)),
+        "exp relative to the largest near score, times γ, on the last n keys; learned features on the rest",
+        (64,),
+        group=STRUCTURE,
+        source="LoLCATs (2024), arXiv 2410.10254",
+    )
+    yield Family(
+        "near_far_average_{n}",
+        lambda n: AttentionSpec(feature_map=SoftmaxFeatures(), score=_LINEAR, structure=Averaged(n)),
+        "the mean of softmax over the last n keys and of linear attention over the rest, after Liger, whose linear"
+        " part is over all keys, decays by channel and has no denominator",
+        (64,),
+        group=STRUCTURE,
+        source="Liger (2025), arXiv 2503.01496",
+    )
+    yield Family(
+        "near_far_gate_{n}",
+        lambda n: AttentionSpec(feature_map=EluPlusOne(), score=_LINEAR, structure=Gated(n)),
+        "a learned mean per head of softmax over the last n keys and of linear attention over the rest, after"
+        " Infini-attention, whose near keys are those of a segment",
+        (64,),
+        group=STRUCTURE,
+        source="Infini-attention (2024), arXiv 2404.07143",
     )
 
 

@@ -1,0 +1,66 @@
+"""A fixed budget of keys beside window and sinks: those that were looked at most stay exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from softmax_rnn.attention.parts.score import Polynomial
+from softmax_rnn.attention.parts.structure import NearKeys
+from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from softmax_rnn.attention.spec import AttentionSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptKeys(NearKeys):
+    """exp on window, sinks and ``kept`` keys with the largest mass; the spec's polynomial on the rest, one denominator.
+
+    The mass of a key is the sum, over the queries so far and the query heads that share it, of its part of the exact
+    weights, exp(x_j) / Σ exp(x). A key that leaves the window is kept; where there is one too many, the one with the
+    smallest mass is folded into the far state, for good. With the score exp it is dropped instead.
+    """
+
+    kind: ClassVar[str] = "kept_keys"
+    kept: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kept < 1:
+            raise InputError(f"kept: expected 1 or more, got {self.kept}; without kept keys use near_far or window")
+
+    @property
+    def near(self) -> int:
+        """Window, sinks and kept keys."""
+        return self.width + self.sinks + self.kept
+
+    @property
+    def step_by_step(self) -> bool:
+        """Which keys are kept is known after each query only."""
+        return True
+
+    def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
+        """All keys; `check` refuses what would count those that were dropped."""
+        return lengths
+
+    def check(self, spec: AttentionSpec) -> None:
+        """exp or a polynomial of q·k, without a decay."""
+        super().check(spec)
+        if not spec.score.is_exponential and not isinstance(spec.score, Polynomial):
+            raise InputError(f"structure: kept_keys needs exp or a polynomial score, got {spec.score.kind}")
+        if spec.score.clamp is not None:
+            raise InputError("structure: kept_keys needs a score without a clamp")
+        if spec.feature_map is not None:
+            raise InputError("structure: kept_keys reads q·k; leave out the feature map")
+        if spec.forget_gate is not None:
+            raise InputError("structure: kept_keys has no decay; leave out the forget gate")
+        if spec.normaliser is None or not spec.normaliser.reads_row_sum:
+            raise InputError("structure: kept_keys needs a row_sum: how many keys are seen is not counted")
+
+    def text(self) -> str:
+        """Where exp is used."""
+        near = f"{super().text()} and {self.kept} that are kept"
+        return f"all keys, exp(q·k/√d) in place of w for {near}"

@@ -1,0 +1,114 @@
+"""Structures over time: the speed of windows and far states, and the bytes of decoding states up to long contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import process_time
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.parts import NearFar, Window, taylor_score
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import init_state
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.results import Claim, Results, Task
+from softmax_rnn.bench.timing import Work, race
+
+WIDTH, SINKS, HEADS, DIM = 256, 4, 4, 64
+FLAT = ("streaming_llm_64", "near_far_64", "kept_keys_64", "heavy_hitters_64")
+LOGARITHMIC = tuple(name for name in ("log_linear_linear", "log_linear_mamba2") if name in VARIANTS)
+MEMORY = ("softmax", *FLAT, *LOGARITHMIC, "taylor_2")
+BLOCK = 128
+
+SPEED = {
+    "window": AttentionSpec(structure=Window(WIDTH)),
+    "window and sinks": AttentionSpec(structure=Window(WIDTH, SINKS)),
+    "near and far": AttentionSpec(score=taylor_score(1), structure=NearFar(WIDTH, SINKS)),
+}
+
+
+def banded_by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A window as one would write it: the platform's kernel on blocks of queries and the keys that they see."""
+    count, length = q.shape[2] // BLOCK, BLOCK + WIDTH - 1
+    query, key = torch.arange(BLOCK)[:, None], torch.arange(length)
+    hidden = torch.zeros(count, 1, BLOCK, length)
+    hidden.masked_fill_((key < query) | (key >= query + WIDTH), -torch.inf)
+    outside = torch.arange(count)[:, None] * BLOCK + key < WIDTH - 1
+    hidden.masked_fill_(outside[:, None, None], -torch.inf)
+    blocks = [F.pad(x, (0, 0, WIDTH - 1, 0)).unfold(2, length, BLOCK)[0].permute(1, 0, 3, 2) for x in (k, v)]
+    out = F.scaled_dot_product_attention(q[0].unflatten(1, (count, BLOCK)).transpose(0, 1), *blocks, attn_mask=hidden)
+    return out.transpose(0, 1).flatten(1, 2)[None]
+
+
+def _speed(time: int, rounds: int) -> Task:
+    def work(results: Results) -> None:
+        generator = torch.Generator().manual_seed(0)
+        q, k, v = (torch.randn(1, HEADS, time, DIM, generator=generator) for _ in range(3))
+
+        def ours(spec: AttentionSpec) -> Work:
+            return lambda: attend(spec, q, k, v, nonpositive="ignore")
+
+        contestants: dict[str, Work] = {name: ours(spec) for name, spec in SPEED.items()}
+        contestants["by hand"] = lambda: banded_by_hand(q, k, v)
+        contestants["full"] = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            times = race(contestants, rounds, process_time)
+        torch.set_num_threads(threads)
+        results.rows += [{"variant": name, "time": time, "seconds": times.of(name)} for name in contestants]
+        said = f"at {time:,} positions, a window of {WIDTH}"
+        for name in ("window", "window and sinks"):
+            faster = times.ratio("full", name)
+            results.claims.append(Claim(f"{name}: times faster than full SDPA {said}", faster, 12.0, at_most=False))
+        by_hand = times.ratio("window", "by hand")
+        results.claims.append(Claim(f"window: in units of a banded SDPA by hand {said}", by_hand, 1.3))
+        far = times.ratio("near and far", "window and sinks")
+        results.claims.append(Claim(f"near and far of order 1: in units of the window alone {said}", far, 2.0))
+
+    return Task(f"windows of {WIDTH} at {time:,} positions", work)
+
+
+@torch.no_grad()
+def state_bytes(name: str, contexts: tuple[int, ...]) -> list[int]:
+    """The bytes of a head's decoding state after so many tokens, read piece by piece."""
+    spec, generator = VARIANTS[name], torch.Generator().manual_seed(0)
+    state = init_state(spec, batch=1, heads=1, key_dim=DIM)
+    found, seen = [], 0
+    for context in contexts:
+        size = (1, 1, context - seen, DIM)
+        q, k, v = (torch.randn(size, generator=generator) for _ in range(3))
+        sizes = {"B": 1, "H": 1, "K": 1, "T": context - seen, "D": DIM, "E": DIM, "F": spec.width(DIM)}
+        tensors = {one.name: -torch.rand(one.shape(sizes)) for one in spec.declared.values()}
+        state = extend(spec, q, k, v, state, **tensors)[1]  # pyright: ignore[reportArgumentType]
+        found.append(state.bytes)
+        seen = context
+    return found
+
+
+def _memory(name: str, contexts: tuple[int, ...]) -> Task:
+    def work(results: Results) -> None:
+        sizes = state_bytes(name, contexts)
+        rows = zip(contexts, sizes, strict=True)
+        results.memory += [{"variant": name, "context": context, "bytes": size} for context, size in rows]
+        text = f"{VARIANTS.short(name)}: bytes of the state after {contexts[-1]:,} tokens over {contexts[0]:,}"
+        doublings = len(contexts) - 1
+        limit = 1.0 if name in FLAT else 1 + doublings / 10 if name in LOGARITHMIC else None
+        results.claims.append(Claim(text, sizes[-1] / sizes[0], limit))
+
+    return Task(f"bytes of the state: {name}", work)
+
+
+def speed_tasks(quick: bool = False) -> Iterator[Task]:
+    """Windows at 16,384 positions, in processor time of one thread; quick: at 4,096."""
+    yield _speed(4096 if quick else 16384, 3 if quick else 7)
+
+
+def memory_tasks(quick: bool = False) -> Iterator[Task]:
+    """States from 1,024 to 65,536 tokens; quick: up to 4,096."""
+    contexts = tuple(1024 * 2**n for n in range(3 if quick else 7))
+    for name in MEMORY:
+        yield _memory(name, contexts)
