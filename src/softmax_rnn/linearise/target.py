@@ -1,7 +1,7 @@
 """The attention that a model is converted to, from what users write.
 
->>> target_spec("near_far", {"window": 32, "order": 1}).structure
-NearFar(width=32, sinks=4)
+>>> target_spec("near_far", {"window": 32, "order": 1}).structure.width
+32
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ def _some(data: TextData, most: int) -> list[Row]:
 def text_names(sources: Sequence[str]) -> list[str]:
     """What texts are called: the name of a file without its folder, numbered where two are alike.
 
-    >>> text_names(["books/a.txt", "kjv", "more/a.txt"])
-    ['a.txt', 'kjv', 'a.txt (2)']
+    >>> text_names(["kjv", "stdlib", "kjv"])
+    ['kjv', 'stdlib', 'kjv (2)']
     """
     names: list[str] = []
     for source in sources:
