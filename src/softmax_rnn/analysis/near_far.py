@@ -34,7 +34,7 @@ def near_far_record(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, c
         return None
     losses = []
     for name, alone in WAYS.items():
-        with _with_structures(modules, alone):
+        with with_structures(modules, alone):
             found, nonpositive = counted_perplexity(model, token_ids, context)
         losses.append({"parts": name, "loss": found.loss, "perplexity": found.perplexity, "nonpositive": nonpositive})
     shares = far_shares(model, modules, token_ids, context)
@@ -52,7 +52,8 @@ def near_far_modules(model: PreTrainedModel) -> dict[int, SpecAttention | Foreig
 
 
 @contextmanager
-def _with_structures(modules: dict[int, Any], alone: Alone | None) -> Iterator[None]:
+def with_structures(modules: dict[int, Any], alone: Alone | None) -> Iterator[None]:
+    """Inside, the modules have one part alone, or both."""
     before = {layer: module.spec for layer, module in modules.items()}
     try:
         for module in modules.values():

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
+from softmax_rnn.analysis.near_far import near_far_modules, with_structures
 from softmax_rnn.attention import nonpositive
-from softmax_rnn.attention.parts import Exp, NearFar, Window
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.parts import Alone
 from softmax_rnn.data.rows import Row
-from softmax_rnn.linearise.models import RowReader, attentions
+from softmax_rnn.linearise.models import RowReader
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.convert import specs_of
 from softmax_rnn.train.evaluation import evaluate
 
+ALONE = {"window alone": Alone.NEAR, "state alone": Alone.FAR}
 STEPS = 8
 """Tokens whose time is measured."""
 
@@ -43,49 +42,14 @@ def losses(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str
     return found
 
 
-def alone(spec: AttentionSpec) -> dict[str, AttentionSpec]:
-    """A near-and-far attention with one of its halves: exp on the window alone, the polynomial on all keys alone."""
-    if not isinstance(spec.structure, NearFar):
-        return {}
-    window = Window(spec.structure.width, spec.structure.sinks)
-    near = replace(spec, score=Exp(scale=spec.score.scale), feature_map=None, structure=window)
-    return {"window alone": near, "state alone": replace(spec, structure=None)}
-
-
 def halves(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str, Any]]:
     """The losses with one half of each near-and-far layer; nothing for models that have none."""
-    modules: list[Any] = attentions(model)
-    specs = [alone(one.spec) for one in modules]
+    modules = near_far_modules(model)
     found = []
-    for name in dict.fromkeys(name for one in specs for name in one):
-        with _with_specs(modules, [one.get(name) for one in specs]):
-            found += [{"part": name, **{k: row[k] for k in ("text", "loss")}} for row in losses(model, texts)]
+    for name, alone in ALONE.items() if modules else ():
+        with with_structures(modules, alone):
+            found += [{"part": name, "text": row["text"], "loss": row["loss"]} for row in losses(model, texts)]
     return found
-
-
-@contextmanager
-def _with_specs(modules: Sequence[Any], specs: Sequence[AttentionSpec | None]) -> Iterator[None]:
-    before = [(one.spec, one.parts) for one in modules]
-    for one, spec in zip(modules, specs, strict=True):
-        if spec is not None:
-            one.spec, one.parts = spec, _Only(one.parts, spec)
-    try:
-        yield
-    finally:
-        for one, (spec, parts) in zip(modules, before, strict=True):
-            one.spec, one.parts = spec, parts
-
-
-class _Only(torch.nn.Module):
-    """The tensors that a spec needs, of those that a module makes."""
-
-    def __init__(self, parts: torch.nn.Module, spec: AttentionSpec) -> None:
-        super().__init__()
-        self.made, self.names = parts, spec.tensors
-
-    def forward(self, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
-        """By name."""
-        return {name: x for name, x in self.made(hidden).items() if name in self.names}
 
 
 @torch.no_grad()
