@@ -25,7 +25,7 @@ from attention.cases import (
     step_by_step,
     truth,
 )
-from attention.compare import Result, assert_same, run, seeded
+from attention.compare import Result, assert_close, assert_same, run, seeded
 from attention.no_looks import LookError, no_looks
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend
@@ -85,6 +85,17 @@ def test_pieces_and_steps(name: str) -> None:
     time = known.output.shape[2]
     for function in (in_pieces(VARIANTS[name], [time // 2]), step_by_step(VARIANTS[name], prefill=time - 3)):
         assert_same(unlooked(function, name, "padded", torch.float64), known, torch.float64)
+
+
+@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+def test_steps_without_gradients(name: str) -> None:
+    """A step that nobody differentiates takes fewer calls, on a CPU and on a device."""
+    known, time = truth(name, "padded").output, length_of(name)
+    given, steps = inputs(VARIANTS[name], time=time), step_by_step(VARIANTS[name], prefill=2)
+    with torch.no_grad(), nonpositive.counted():
+        assert_close(steps(**given, **MASKS["padded"](time)), known)
+        with blind():
+            assert_close(steps(**given, **MASKS["padded"](time)), known)
 
 
 @pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))

@@ -27,7 +27,7 @@ from softmax_rnn.attention.looking import hint, may_look, traced
 from softmax_rnn.attention.near_far import near_and_far
 from softmax_rnn.attention.parts import ChunkEnds, Forgetting, KeptKeys, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
-from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose
+from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose, choose_for_step
 from softmax_rnn.attention.state import (
     FixedState,
     GrowingState,
@@ -56,9 +56,14 @@ def run(call: Call, form: str | None) -> Tensor:
 def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
     """The outputs of the positions after a state, and the state after them."""
     now = _Positions.of(call, state)
-    output, after = _run(call, now, state, _plan(call, now, state, form), keep_state=True)
+    # A step, asked for by its form, has no choice.
+    plan = _STEP if form == _STEP.form and not traced(call.q) else _plan(call, now, state, form)
+    output, after = _run(call, now, state, plan, keep_state=True)
     assert after is not None
-    return output, after
+    return output, after if traced(call.q) else after.made_for(call.use)
+
+
+_STEP = Plan("recurrent", "asked for", {})
 
 
 def full_precision(device: str) -> AbstractContextManager[None]:
@@ -263,6 +268,8 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
         traced=traced(call.q),
         pairs=None if pieces is None else sum(piece.pairs for piece in pieces),
     )
+    if form is None and situation.queries == 1 < situation.keys:
+        return choose_for_step(call.spec, situation)
     return choose(call.spec, situation, form)
 
 

@@ -155,9 +155,12 @@ class SymmetricFeatures:
         self, q: Float[Tensor, "G D C"], rows: Float[Tensor, "G C O"] | None, out: Tensor | None = None
     ) -> Float[Tensor, "G F C"]:
         """The monomials of q times multinomial and coefficient; ``rows`` gives each query its own coefficients."""
-        return self._weigh(self.key(q, out), rows, in_place=out is not None)
+        return self.weighed(self.key(q, out), rows, in_place=out is not None)
 
-    def _weigh(self, features: Tensor, rows: Tensor | None, in_place: bool) -> Tensor:
+    def weighed(
+        self, features: Float[Tensor, "G F C"], rows: Float[Tensor, "G C O"] | None, in_place: bool = False
+    ) -> Float[Tensor, "G F C"]:
+        """Monomials of queries times multinomial and coefficient."""
         if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
             return features
         column = weight_column(self.score, self.dim, rows is None, features.dtype, features.device)
@@ -169,26 +172,15 @@ class SymmetricFeatures:
         weighed = [part * rows[..., n, None].mT for n, part in zip(self.score.orders, parts, strict=True)]
         return torch.cat(weighed, dim=1)
 
-    def side_by_side(self, x: Float[Tensor, "G R D"]) -> Float[Tensor, "G R F"]:
-        """The monomials of few rows, features last: two look-ups per order."""
+    def side_by_side(self, x: Float[Tensor, "G D R"]) -> Float[Tensor, "G F R"]:
+        """The monomials of few columns: two look-ups per order, where slices would be small."""
         if self.score.orders == (1,):
             return x
-        levels = [x.new_ones(*x.shape[:2], 1), x]
+        levels = [x.new_ones(x.shape[0], 1, x.shape[2]), x]
         for n in range(2, self.score.degree + 1):
             first, rest = factor_places(self.dim, n, x.device)
-            levels.append(x.index_select(2, first) * levels[-1].index_select(2, rest))
-        return torch.cat([levels[n] for n in self.score.orders], dim=2)
-
-    def weighed(self, features: Float[Tensor, "G R F"], rows: Float[Tensor, "G R O"] | None) -> Float[Tensor, "G R F"]:
-        """`side_by_side` of queries times multinomial and coefficient."""
-        if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
-            return features
-        column = weight_column(self.score, self.dim, rows is None, features.dtype, features.device)
-        features = features * column[:, 0]
-        if rows is None:
-            return features
-        parts = zip(self.score.orders, torch.split(features, self.sizes, dim=2), strict=True)
-        return torch.cat([part * rows[..., n, None] for n, part in parts], dim=2)
+            levels.append(x.index_select(1, first) * levels[-1].index_select(1, rest))
+        return torch.cat([levels[n] for n in self.score.orders], dim=1)
 
     def key_backward(self, k: Tensor, grad: Float[Tensor, "G F C"]) -> Float[Tensor, "G D C"]:
         """The gradient of k from that of ``key(k)``."""
@@ -200,7 +192,7 @@ class SymmetricFeatures:
         self, q: Tensor, grad: Float[Tensor, "G F C"], rows: Float[Tensor, "G C O"] | None
     ) -> Float[Tensor, "G D C"]:
         """The gradient of q from that of ``query(q, rows)``."""
-        return self.key_backward(q, self._weigh(grad, rows, in_place=False))
+        return self.key_backward(q, self.weighed(grad, rows))
 
 
 @constant

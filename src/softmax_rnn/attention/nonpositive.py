@@ -144,6 +144,8 @@ def report(
         or isinstance(total, FakeTensor)
     ):
         return total
+    if negative_rows is None and real is None and may_look(total) and _COUNT.get() is None and total.min() > 0:
+        return total
     where = total.detach() <= 0
     bad = (where if real is None else where & real[:, None]).sum()
     if traced(total):

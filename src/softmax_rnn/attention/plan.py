@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from softmax_rnn.attention.forms import FORMS
 from softmax_rnn.attention.situation import TYPICAL, Situation
@@ -39,6 +39,18 @@ def choose(spec: AttentionSpec, situation: Situation = TYPICAL, form: str | None
         if name != best
     }
     return Plan(best, FORMS[best].reason, others)
+
+
+def choose_for_step(spec: AttentionSpec, situation: Situation) -> Plan:
+    """`choose` for one query, with a memory: the number of keys counts by its binary digits only."""
+    situation = replace(situation, keys=1 << situation.keys.bit_length())
+    known = _STEPS.get((spec.text, situation))
+    if known is None:
+        known = _STEPS[spec.text, situation] = choose(spec, situation)
+    return known
+
+
+_STEPS: dict[tuple[str, Situation], Plan] = {}
 
 
 def _forced(spec: AttentionSpec, situation: Situation, form: str) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -35,6 +35,8 @@ class State:
     """By the slot of the part."""
     fresh: bool = field(default=False, init=False, repr=False, compare=False)
     """Whether it is known to be empty, without a look at ``lengths``; a changed copy is not."""
+    use: tuple[object, ...] | None = field(default=None, init=False, repr=False, compare=False)
+    """The spec and the sizes that it was made for, where they are known."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -66,6 +68,11 @@ class State:
     def mark(self, fresh: bool) -> None:
         """Note whether it is known to be empty."""
         object.__setattr__(self, "fresh", fresh)
+
+    def made_for(self, use: tuple[object, ...]) -> Self:
+        """The same; `use` says which calls it fits, so that they need not check it."""
+        object.__setattr__(self, "use", use)
+        return self
 
     @property
     def bytes(self) -> int:

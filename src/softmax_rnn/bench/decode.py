@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
+from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.levels import LevelSums, blocks
 from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, State, init_state
@@ -153,6 +154,55 @@ def _constant_state(name: str) -> Task:
     return Task(f"size of the state: {name}", work)
 
 
+def _against_products(name: str, heads: int, key_dim: int, limit: float | None, rounds: int) -> Task:
+    """One step of a fixed state beside the two products that it cannot do without: a read and a write of the state."""
+
+    def work(results: Results) -> None:
+        spec = VARIANTS[name]
+        state = random_state(init_state(spec, batch=1, heads=heads, key_dim=key_dim), 512)
+        assert isinstance(state, FixedState)
+        q, k, v = torch.randn(3, 1, heads, key_dim)
+        matrix = state.matrix[0]
+        features, width = matrix.shape[1:]
+        query, key, value = (torch.randn(heads, *size) for size in ((1, features), (features, 1), (1, width)))
+
+        def steps() -> object:
+            with torch.no_grad():
+                return [step(spec, q, k, v, state) for _ in range(TOKENS)]
+
+        def products() -> object:
+            return [(torch.bmm(query, matrix), torch.baddbmm(matrix, key, value)) for _ in range(TOKENS)]
+
+        ratio = race({"step": steps, "products": products}, rounds).ratio("step", "products")
+        text = f"{VARIANTS.short(name)}: a step with {heads} heads, D={key_dim}, in units of its two bare products"
+        results.claims.append(Claim(text, ratio, limit))
+
+    return Task(f"a step beside its two products: {name}, D={key_dim}", work)
+
+
+def _prefill(name: str, time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
+    """A prompt that leaves a state, beside the same prompt without one."""
+
+    def work(results: Results) -> None:
+        spec, heads = VARIANTS[name], 4
+        q, k, v = torch.randn(3, 1, heads, time, key_dim)
+        empty = init_state(spec, batch=1, heads=heads, key_dim=key_dim)
+
+        def with_state() -> object:
+            with torch.no_grad():
+                return extend(spec, q, k, v, empty)
+
+        def without() -> object:
+            with torch.no_grad():
+                return attend(spec, q, k, v)
+
+        ratio = race({"with": with_state, "without": without}, rounds).ratio("with", "without")
+        text = f"{VARIANTS.short(name)}: {time} tokens that leave a state, D={key_dim}, in units of the same without"
+        results.claims.append(Claim(text, ratio, limit))
+
+    return Task(f"a prompt that leaves a state: {name} at T={time}", work)
+
+
 def decode_tasks(quick: bool = False) -> Iterator[Task]:
     """All claims about decoding; quick: two contexts."""
     contexts = (512, 4096) if quick else (512, 1024, 2048, 4096, 8192, 16384)
@@ -160,3 +210,8 @@ def decode_tasks(quick: bool = False) -> Iterator[Task]:
         yield _context(("softmax", NORM, *FIXED), context, 3 if quick else 9)
     for name in FIXED:
         yield _constant_state(name)
+    rounds = 5 if quick else 25
+    yield _against_products("taylor_2", 16, 64, 3.0, rounds)
+    yield _against_products("taylor_2", 4, 32, None, rounds)
+    yield _prefill("taylor_2", 128, 32, 2.2, rounds)
+    yield _prefill("taylor_2", 512, 32, 2.2, rounds)

@@ -72,8 +72,11 @@ class Fused(FormWithKeys):
         return fused(job)
 
 
+_ROW_SUM = RowSum()
+
+
 def _normalises(spec: AttentionSpec) -> bool:
     """Whether softmax(x) v in place of Σ exp(x) v gives the same output."""
-    if spec.normaliser == RowSum():
+    if spec.normaliser == _ROW_SUM:
         return True
     return is_scale_invariant(spec) and (spec.normaliser is None or is_positive_row_factor(spec))

@@ -68,12 +68,12 @@ def _one_step(
     keep = keep_of(job, 0, features)
     decayed = (state if keep is None else state * keep.to(state.dtype)).flatten(0, 1)
     q, k, u = job.q.reshape(-1, groups, dim), job.k.flatten(0, 1), u.flatten(0, 1)
-    both = features.side_by_side(torch.cat([q, k], 1))
+    both = features.side_by_side(torch.cat([q, k], 1).mT)
     rows = None if job.rows is None else job.rows.flatten(0, 1).squeeze(2)
-    past = torch.bmm(features.weighed(both[:, :groups], rows), decayed)
+    past = torch.bmm(features.weighed(both[..., :groups], rows).mT, decayed)
     # The newest key's weight is taken directly: exact where a sum over features would cancel.
     y = torch.baddbmm(past, job.score.series(rows).value(torch.bmm(q, k.mT)), u)
-    state = torch.addcmul(decayed, both[:, groups:].mT, u)
+    state = torch.addcmul(decayed, both[..., groups:], u)
     return split_sums(job, y.unflatten(0, heads).unsqueeze(3)), state.unflatten(0, heads)
 
 

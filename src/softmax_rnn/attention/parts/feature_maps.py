@@ -66,6 +66,10 @@ class FeatureMap(Part):
         return f"{self.kind}({x})"
 
 
+LONG_HEAD = 2**14
+"""Numbers of a head from which on it is worth a call of its own."""
+
+
 @dataclass(frozen=True)
 class EluPlusOne(FeatureMap):
     """φ(x) = elu(x) + 1: x + 1 for positive x, exp(x) otherwise."""
@@ -75,7 +79,18 @@ class EluPlusOne(FeatureMap):
 
     def features(self, x: Tensor, side: Side) -> Tensor:
         """exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not."""
-        return x.clamp(max=0).exp() + x.relu()
+        import torch
+
+        from softmax_rnn.attention.looking import may_look
+
+        is_long = x.shape[2] * x.shape[3] >= LONG_HEAD
+        if not is_long or not may_look(x) or (torch.is_grad_enabled() and x.requires_grad):
+            return x.clamp(max=0).exp() + x.relu()
+        # Head by head, so that the passes stay in the cache of a CPU.
+        out, above = torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(x.shape[2:])
+        for head, y in zip(x.flatten(0, 1), out.flatten(0, 1), strict=True):
+            torch.clamp(head, max=0, out=y).exp_().add_(torch.clamp(head, min=0, out=above))
+        return out
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
         """exp(−30)² is still a float32, with all its digits."""
