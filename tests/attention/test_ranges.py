@@ -15,6 +15,7 @@ from softmax_rnn.attention.attend import attend, extend, init_state, step
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.parts import L2Norm, RowSum
+from softmax_rnn.attention.polynomials import clenshaw, derivative_rows
 from softmax_rnn.attention.ranges.bounds import running_bounds
 from softmax_rnn.attention.ranges.kinds import (
     BoxRange,
@@ -28,7 +29,6 @@ from softmax_rnn.attention.ranges.kinds import (
     TrueRange,
 )
 from softmax_rnn.attention.ranges.series import chebyshev_coefficients
-from softmax_rnn.attention.scores import clenshaw, derivative_rows
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attention.compare import assert_close, seeded
-from softmax_rnn.attention import scores
+from softmax_rnn.attention import polynomials, scores
 from softmax_rnn.attention.parts import Polynomial, power_score, taylor_coefficients, taylor_score
 
 ORDERS = [0, 1, 2, 5, 6, 7, 8, 15, 20, 33, 50, 79, 80, 119, 120]
@@ -33,7 +33,7 @@ def points(order: int) -> list[float]:
 
 def worst_taylor_error(order: int, x: torch.Tensor) -> float:
     """|got − T| / max(|T|, e^x), the worst of all points."""
-    got = scores.taylor(order, x)
+    got = polynomials.taylor(order, x)
     assert got.dtype == x.dtype
     worst = 0.0
     for value, t in zip(got.tolist(), x.tolist(), strict=True):
@@ -59,17 +59,17 @@ def test_taylor_in_float32(order):
 @pytest.mark.parametrize("order", [8, 20, 80])
 def test_taylor_of_an_even_order_is_positive(order):
     x = torch.linspace(-200, 200, 4001, dtype=torch.float64)
-    assert bool((scores.taylor(order, x) > 0).all())
+    assert bool((polynomials.taylor(order, x) > 0).all())
 
 
 def test_taylor_of_nothing_is_nothing():
-    assert scores.taylor(20, torch.zeros(0)).shape == (0,)
+    assert polynomials.taylor(20, torch.zeros(0)).shape == (0,)
 
 
 @pytest.mark.parametrize("order", [3, 20, 79])
 def test_exp_radius_is_where_taylor_and_exp_part(order):
     eps = torch.finfo(torch.float64).eps / 8
-    radius = scores.exp_radius(order, eps)
+    radius = polynomials.exp_radius(order, eps)
     with mpmath.workdps(120):
         parting = [abs(exact_taylor(order, x) / mpmath.exp(x) - 1) for x in (-radius, radius, -2 * radius)]
     assert max(parting[:2]) <= eps * (1 + 1e-9)
@@ -78,9 +78,9 @@ def test_exp_radius_is_where_taylor_and_exp_part(order):
 
 def test_inside_the_exp_radius_no_digit_is_lost_on_either_side():
     eps = torch.finfo(torch.float64).eps
-    radius = scores.exp_radius(79, eps / 8)
+    radius = polynomials.exp_radius(79, eps / 8)
     for x in (radius, -radius):
-        got = scores.taylor(79, torch.tensor([x], dtype=torch.float64)).item()
+        got = polynomials.taylor(79, torch.tensor([x], dtype=torch.float64)).item()
         exact = exact_taylor(79, x)
         assert abs(got - exact) <= 4 * eps * abs(exact)
 
@@ -138,5 +138,5 @@ def test_log_bound_does_not_overflow():
 
 def test_horner_is_exact_on_integers():
     x = torch.tensor([-3.0, 0.0, 2.0])
-    assert scores.horner((1.0, 0.0, 2.0), x).tolist() == [19.0, 1.0, 9.0]
-    assert scores.horner(taylor_coefficients(0), x).tolist() == [1.0, 1.0, 1.0]
+    assert polynomials.horner((1.0, 0.0, 2.0), x).tolist() == [19.0, 1.0, 9.0]
+    assert polynomials.horner(taylor_coefficients(0), x).tolist() == [1.0, 1.0, 1.0]

@@ -35,7 +35,7 @@ def chebyshev_coefficients(radius: Float[Tensor, "*rows"], degree: int, power: i
     """The Chebyshev series of exp(radius (t − 1) / power) on −1 ≤ t ≤ 1, cut after ``degree``.
 
     >>> c = chebyshev_coefficients(torch.tensor([2.0], dtype=torch.float64), 12)
-    >>> from softmax_rnn.attention.scores import clenshaw
+    >>> from softmax_rnn.attention.polynomials import clenshaw
     >>> t = torch.tensor([[0.3]], dtype=torch.float64)
     >>> abs(float(clenshaw(c, t)) - math.exp(2 * (0.3 - 1))) < 1e-9
     True
