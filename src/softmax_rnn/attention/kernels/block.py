@@ -24,6 +24,8 @@ from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.scores import Series
 
+SMALL_SCORE = 40.0
+"""e^±40 and its sums are float32 with all their digits."""
 NEGLIGIBLE_LOG = {torch.float32: -60.0, torch.float64: -600.0}
 """A weight smaller than this part of its row's largest vanishes in every sum. Made 0, for the products of such
 numbers would be subnormal, and processors take a hundred times as long for those."""
@@ -41,6 +43,8 @@ class Setting:
     """No score is larger: the clamp, or |q||k|. Only the decay asks for it."""
     positions: Tensor | None = None
     """(B, T), where levels ask for them."""
+    is_bounded: bool = False
+    """Whether all scores of an exp are known to be small: exp is then taken as it is, without the row's largest."""
 
 
 @dataclass

@@ -103,7 +103,9 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
             dw.add_(dr)
         d_weights = dw if d_levels is None or row.work.setting.score.clamp is None else dw.clone()
         block.clamp_gradient_(dw, x)
-        if scale is not None:
+        if row.work.setting.is_bounded:
+            weights = slopes = block.logarithms_(x).exp_()
+        elif scale is not None:
             weights = slopes = exp_(block.logarithms_(x).sub_(scale))
         else:
             block.clamp_(x)
