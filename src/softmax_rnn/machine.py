@@ -32,7 +32,7 @@ def describe() -> dict[str, Any]:
     """Date, machine and versions, for the head of a file of results."""
     import torch
 
-    return {
+    found: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
@@ -43,6 +43,15 @@ def describe() -> dict[str, Any]:
         "torch": version("torch"),
         "softmax_rnn": __version__,
     }
+    if torch.cuda.is_available():
+        card = torch.cuda.get_device_properties(torch.cuda.current_device())
+        found |= {
+            "card": card.name,
+            "card_memory": card.total_memory,
+            "cuda": torch.version.cuda,
+            "hip": torch.version.hip,
+        }
+    return found
 
 
 def surroundings(with_torch: bool = True) -> dict[str, Any]:

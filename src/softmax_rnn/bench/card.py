@@ -20,7 +20,7 @@ from softmax_rnn.attention.plan import FORMS, Situation, choose
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import Tensors, random_inputs
 from softmax_rnn.bench.peers import Function, forward, forward_backward, ours, sdpa
-from softmax_rnn.bench.results import Results, Task
+from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 from softmax_rnn.bench.verify import check_variant
 from softmax_rnn.errors import InputError
@@ -135,7 +135,11 @@ def _race(variant: str, time: int, key_dim: int, backward: bool, batch: int, rou
         form = choose(spec, Situation(batch, HEADS, HEADS, time, time, key_dim, key_dim, **where)).form
         for name in functions:
             row = CardRow(variant, name, time, key_dim, backward, times.of(name), form if name == "ours" else None)
-            results.rows.append(asdict(row) | {"ratio": times.ratio(name, "sdpa"), "sdpa_seconds": times.of("sdpa")})
+            ratio = times.ratio(name, "sdpa")
+            results.rows.append(asdict(row) | {"ratio": ratio, "sdpa_seconds": times.of("sdpa")})
+            if name != "sdpa":
+                text = f"{VARIANTS.short(variant)}, {name}: {what} at T={time}, D={key_dim}, in units of SDPA"
+                results.claims.append(Claim(text, ratio, None))
 
     what = "training step" if backward else "forward"
     return Task(f"{what} at T={time}, D={key_dim}: {variant}", work)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+import torch
+
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Times
 from softmax_rnn.data.documents import open_texts
@@ -65,12 +67,14 @@ def loop_seconds(config: RunConfig, data: RunData) -> float:
 
 def bare_seconds(config: RunConfig, data: RunData) -> float:
     """The same steps in a loop as one would type it, with batches that lie ready."""
-    network = build_network(config, data.vocab_size).train()
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")  # where the training loop runs
+    network = build_network(config, data.vocab_size).train().to(device)
     optimizer = adamw(network, config)
     source = Batches(data.train, config, Share())
     batches = [part for step in range(config.steps) for part in source.of_step(step)]
     clock = Clock()
-    for step, batch in enumerate(batches):
+    for step, rows in enumerate(batches):
+        batch = {name: x.to(device) for name, x in rows.items()}
         targets = batch.pop("targets")
         loss = loss_sum(network(**batch).logits, targets) / counted(targets)
         loss.backward()

@@ -100,9 +100,11 @@ def train(
       softmax-rnn bench train --quick
       softmax-rnn bench train --output results/train
     """
+    from softmax_rnn.bench.card import check_device
     from softmax_rnn.bench.train import train_tasks
 
-    _bench(list(train_tasks(quick)), None, output, as_json, device)
+    check_device(device)
+    _bench(list(train_tasks(quick)), None, output, as_json, "cpu")  # the loop finds the card by itself
 
 
 def structure(

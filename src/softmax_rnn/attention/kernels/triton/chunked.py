@@ -252,7 +252,8 @@ def chunked(job: Contraction, state: Tensor | None, dtype: torch.dtype, chunk: i
     seen = Seen.of(job.visibility, batch, job.k.shape[2], job.q.device, chunk)
     block = blockwise.Setting(score, kv_heads, seen, job.wants_row_sum, None, dtype)
     layout = Layout(score, job.k.shape[-1], job.v.shape[-1], chunk, job.wants_row_sum, dtype)
-    passing = Passing.of(job.visibility, None if decay is None else flat[3].detach(), kv_heads, flat[1], chunk)
+    still = None if decay is None else decay.detach().flatten(0, 1)
+    passing = Passing.of(job.visibility, still, kv_heads, job.k.flatten(0, 1), chunk)
     y, r, end = _Chunked.apply(*flat, Setting(block, layout, passing))  # type: ignore[misc]
     shape = (batch, kv_heads)
     row_sum = None if r is None else r.unflatten(0, shape)
