@@ -9,7 +9,8 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench import attention, decode, memory, model, state_loss, structure, timing
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import materialised, sdpa
-from softmax_rnn.bench.results import Claim, Results, run
+from softmax_rnn.bench.results import Claim, Results, Task, run
+from softmax_rnn.cli import bench
 from softmax_rnn.report.bench_charts import state_loss_chart
 
 
@@ -124,3 +125,15 @@ def test_loss_against_state(monkeypatch):
     # A window of 64 is all of so short a text.
     assert sizes == sorted(sizes) and len({row["loss"] for row in found.values()}) == 7
     assert len(state_loss_chart(results.to_json()).to_dict()["layer"]) == 3
+
+
+def test_the_commands_about_structures(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(structure, "MEMORY", ("softmax", "near_far_64"))
+    monkeypatch.setattr(structure, "_speed", lambda time, rounds: Task("speed", lambda results: None))
+    bench.structure(quick=True, output=tmp_path / "structure")
+    assert (tmp_path / "structure" / "chart.svg").is_file() and "near_far_64: bytes" in capsys.readouterr().out
+    monkeypatch.setattr(state_loss, "ways", lambda widths: iter([("softmax", None, structure.SPEED["window"])]))
+    monkeypatch.setattr(state_loss, "load_pretrained", lambda name: model.llama(model.ours("softmax", "nano")).eval())
+    monkeypatch.setattr(state_loss, "load_tokenizer", lambda name: lambda *text, **options: {"input_ids": [1, 2, 3]})
+    bench.state("any", tokens=2, output=tmp_path / "state")
+    assert (tmp_path / "state" / "chart.svg").is_file()

@@ -18,6 +18,8 @@ from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 
 WIDTH, SINKS, HEADS, DIM = 256, 4, 4, 64
+STATE_DIM = 16
+"""Key and value dimension of the states: kept keys are read token by token."""
 FLAT = ("streaming_llm_64", "near_far_64", "kept_keys_64", "heavy_hitters_64")
 LOGARITHMIC = tuple(name for name in ("log_linear_linear", "log_linear_mamba2") if name in VARIANTS)
 MEMORY = ("softmax", *FLAT, *LOGARITHMIC, "taylor_2")
@@ -76,12 +78,13 @@ def _speed(time: int, rounds: int) -> Task:
 def state_bytes(name: str, contexts: tuple[int, ...]) -> list[int]:
     """The bytes of a head's decoding state after so many tokens, read piece by piece."""
     spec, generator = VARIANTS[name], torch.Generator().manual_seed(0)
-    state = init_state(spec, batch=1, heads=1, key_dim=DIM)
+    state = init_state(spec, batch=1, heads=1, key_dim=STATE_DIM)
     found, seen = [], 0
     for context in contexts:
-        size = (1, 1, context - seen, DIM)
+        size = (1, 1, context - seen, STATE_DIM)
         q, k, v = (torch.randn(size, generator=generator) for _ in range(3))
-        sizes = {"B": 1, "H": 1, "K": 1, "T": context - seen, "D": DIM, "E": DIM, "F": spec.width(DIM)}
+        sizes = {"B": 1, "H": 1, "K": 1, "T": context - seen, "D": STATE_DIM, "E": STATE_DIM}
+        sizes["F"] = spec.width(STATE_DIM)
         tensors = {one.name: -torch.rand(one.shape(sizes)) for one in spec.declared.values()}
         state = extend(spec, q, k, v, state, **tensors)[1]  # pyright: ignore[reportArgumentType]
         found.append(state.bytes)

@@ -125,7 +125,7 @@ def structure(
 
     tasks = [] if memory and not speed else list(speed_tasks(quick))
     tasks += [] if speed and not memory else list(memory_tasks(quick))
-    _bench(tasks, None if speed and not memory else state_chart, output, as_json)
+    _bench(tasks, None if speed and not memory else state_chart, output, as_json, "cpu")
 
 
 def state(
@@ -150,7 +150,8 @@ def state(
 
     if text is not None:
         read_whole(text, "text")
-    _bench(list(state_loss_tasks(model, text, tokens, tuple(width or WIDTHS))), state_loss_chart, output, as_json)
+    tasks = list(state_loss_tasks(model, text, tokens, tuple(width or WIDTHS)))
+    _bench(tasks, state_loss_chart, output, as_json, "cpu")
 
 
 for command in (attention, model, decode, structure, state, train):
