@@ -25,7 +25,7 @@ def monomials(score: Polynomial, dim: int, device: torch.device) -> tuple[Tensor
     none, every = torch.full((1,), dim), torch.arange(dim)
     factors = {0: (none, none), 1: (every, torch.full((dim,), dim))}
     if score.degree == 2:
-        factors[2] = factor_places(dim, 2)
+        factors[2] = factor_places(dim, 2, torch.device("cpu"))
     one, other = (torch.cat([factors[order][side] for order in score.orders]) for side in (0, 1))
     degrees = torch.cat([torch.full((len(factors[order][0]),), order) for order in score.orders])
     times = torch.cat([multinomials(dim, order) for order in score.orders])
