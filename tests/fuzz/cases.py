@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,7 +74,7 @@ def variants(random: Random, folder: Path) -> Case:
     number = random.choice(damage.NUMBERS)
 
     def check(out: str) -> None:
-        assert json.loads(out)["head_dim"] == float(number)
+        assert json.loads(out)["head_dim"] == Decimal(number)
 
     return Case(["variants", "--json", "--head-dim", number], check)
 
