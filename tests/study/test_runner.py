@@ -266,3 +266,15 @@ def test_a_study_that_is_stopped_leaves_checkpoints_and_no_process(sent: signal.
     assert (said.count("softmax stopped") == 1) == (sent != signal.SIGKILL), said
     assert ("the same command continues: softmax-rnn study s.yaml --output out" in said) == (sent != signal.SIGKILL)
     assert len(list((tmp_path / "out" / "runs").glob("*/checkpoints/step-*"))) == 1
+
+
+def test_a_worker_that_is_stopped_before_it_trains_has_not_failed(tmp_path: Path):
+    whole = StudyRun(*tiny_study(tmp_path), "cpu", tmp_path / "out", "softmax-rnn study tiny.yaml")
+    runner, events = LocalRunner(1), list[Event]()
+
+    def watch(event: Event) -> None:
+        events.append(event)
+        runner._stop()
+
+    runner(whole.left, watch)
+    assert [(event.state, event.error) for event in events] == [("started", None), ("stopped", None)]

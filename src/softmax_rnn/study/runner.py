@@ -98,6 +98,8 @@ class LocalRunner:
             start = time.monotonic()
             answer = _ask(worker, run)
             seconds = time.monotonic() - start
+            if self._stopping and worker.poll() == -signal.SIGTERM:  # it was asked to stop before it began to train
+                answer = {"state": "stopped"}
             watch(Event(run, answer["state"], answer.get("error"), seconds, answer.get("note")))
         self._end(worker)
 
