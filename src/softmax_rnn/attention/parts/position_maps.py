@@ -96,7 +96,9 @@ class Rotated(FeatureMap):
         y = y.unflatten(-1, (self.blocks, -1))
         pairs = y.shape[-1] // 2
         speed = self.base ** (-torch.arange(pairs, device=x.device, dtype=torch.float64) / max(pairs, 1))
-        angle = side.positions.double()[:, None, :, None, None] * speed
+        # Counted from 0, for only distances matter: the first key, alone with its query, is then compared as it is.
+        # Turned, large features without a common one would be added up to almost nothing.
+        angle = (side.positions.double() - 1)[:, None, :, None, None] * speed
         cos, sin = angle.cos().to(y.dtype), angle.sin().to(y.dtype)
         even, odd = y[..., 0 : 2 * pairs : 2], y[..., 1 : 2 * pairs : 2]
         turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
