@@ -210,7 +210,9 @@ def far_gate(r: Row) -> Tensor:  # σ(c)
 
 
 # Keys with the largest mass so far stay exact, the others get a far weight, or none. Heads in groups share them.
-def kept_keys(far: Weight | None, width: int, sinks: int, kept: int, group: int = 2) -> Callable[..., Tensor]:
+def kept_keys(
+    far: Weight | None, width: int, sinks: int, kept: int, group: int = 2, centred: bool = False
+) -> Callable[..., Tensor]:
     def exact(r: Row) -> list[list[int]]:  # of each group of heads, for the newest key that i sees
         groups = range(len(r.q) // group)
         keep, near, mass = [[] for _ in groups], [[] for _ in groups], [{} for _ in groups]
@@ -234,8 +236,13 @@ def kept_keys(far: Weight | None, width: int, sinks: int, kept: int, group: int 
         near, out = exact(r), []
         for h in range(len(r.q)):
             weights = {j: exp(r, j)[h] for j in near[h // group]}
-            if far is not None:
-                weights = {j: weights.get(j, far(r, j)[h]) for j in r.all_keys}
+            gone = [j for j in r.all_keys if j not in weights]
+            if far is not None and not centred:
+                weights |= {j: far(r, j)[h] for j in gone}
+            if centred and gone:  # e^m T(x − m) of order 2, m the mean of x over the folded keys
+                x = {j: scaled()(r, j)[h] for j in gone}
+                m = sum(x.values()) / len(gone)
+                weights |= {j: torch.exp(m) * (1 + (x[j] - m) + (x[j] - m) ** 2 / 2) for j in gone}
             out.append(sum(w * r.v(j)[h] for j, w in weights.items()) / sum(weights.values()))
         return torch.stack(out)
 

@@ -35,6 +35,10 @@ SPECS = {
         AttentionSpec(score=taylor_score(2), structure=KEPT),
         oracle.kept_keys(taylor_weight(2, identity), 3, 1, 2),
     ),
+    "centred": (
+        AttentionSpec(score=taylor_score(2), structure=KeptKeys(3, 1, kept=2, centred=True)),
+        oracle.kept_keys(None, 3, 1, 2, centred=True),
+    ),
     "dropped": (AttentionSpec(structure=KeptKeys(2, kept=3)), oracle.kept_keys(None, 2, 0, 3)),
 }
 
@@ -102,6 +106,7 @@ def test_what_cannot_be_kept_is_refused():
         ({"forget_gate": ForgetGate()}, "leave out the forget gate"),
         ({"normaliser": Length()}, "kept_keys needs a row_sum"),
         ({"score": Exp(clamp=5.0)}, "without a clamp"),
+        ({"structure": KeptKeys(3, kept=2, centred=True)}, "centred needs every order"),
     ):
         with pytest.raises(InputError, match=message):
             AttentionSpec(**({"structure": KEPT} | parts))

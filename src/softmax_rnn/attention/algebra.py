@@ -186,7 +186,7 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
     score = fixed_state_score(spec, key_dim)
     if isinstance(spec.structure, KeptKeys):
         far = 0 if score is None else n_features(score, key_dim) * (value_dim + 1)
-        return far + spec.structure.near * (key_dim + value_dim + 1)
+        return far + spec.structure.near * (key_dim + value_dim + 1) + key_dim * spec.structure.centred
     if score is None:
         return None
     features = spec.width(key_dim)

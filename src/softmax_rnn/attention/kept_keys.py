@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from softmax_rnn.attention.centre import moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.parts import KeptKeys
@@ -39,7 +40,7 @@ def through_kept_keys(
         rows.append(walk.read(t, counts, here))
     numerator, row_sum, scale = (torch.stack(x, dim=3) for x in zip(*rows, strict=True))
     keys, values, mass = walk.places.split([job.k.shape[-1], job.v.shape[-1], 1], dim=-1)
-    after = replace(state, keys=keys, values=values, mass=mass[..., 0], matrix=walk.matrix)
+    after = replace(state, keys=keys, values=values, mass=mass[..., 0], matrix=walk.matrix, key_sum=walk.key_sum)
     return Sums(numerator, row_sum, scale), after
 
 
@@ -50,7 +51,7 @@ class _Walk:
         self.job, self.structure = job, structure
         dtype, device = job.k.dtype, job.k.device
         self.places = torch.cat([state.keys.to(dtype), state.values.to(dtype), state.mass[..., None].to(dtype)], dim=-1)
-        self.matrix = state.matrix
+        self.matrix, self.key_sum = state.matrix, state.key_sum
         self.new = torch.cat([job.k, job.v, job.v.new_zeros(*job.v.shape[:-1], 1)], dim=-1)
         polynomial = job.score.finite_features
         self.features = None if polynomial is None else SymmetricFeatures(polynomial, job.k.shape[-1])
@@ -65,6 +66,8 @@ class _Walk:
         """A new segment: its places are empty by their count."""
         if self.matrix is not None:
             self.matrix = self.matrix.masked_fill(begins[:, None, None, None], 0)
+        if self.key_sum is not None:
+            self.key_sum = self.key_sum.masked_fill(begins[:, None, None], 0)
 
     def enter(self, t: int, counts: Int[Tensor, " B"], here: Bool[Tensor, " B"] | None) -> None:
         """Key t takes its place; what it pushes out is kept, or something else is folded."""
@@ -98,6 +101,8 @@ class _Walk:
         assert self.features is not None and self.matrix is not None
         dim = self.job.k.shape[-1]
         entry = entry.to(self.matrix.dtype)
+        if self.key_sum is not None:
+            self.key_sum = self.key_sum + entry[..., :dim] * where[..., None]
         key = self.features.key(entry[..., :dim].flatten(0, 1)[..., None]).unflatten(0, entry.shape[:2])
         u = torch.cat([entry[..., dim:-1], torch.ones_like(entry[..., :1])], dim=-1) * where[..., None]
         if self.in_place and self.owns_matrix:
@@ -119,10 +124,15 @@ class _Walk:
         if self.matrix is None:
             return numerator, total, scale
         assert self.features is not None
-        wide = q.to(self.matrix.dtype).flatten(0, 2)[..., None]
-        far = self.features.query(wide, None)[..., 0].unflatten(0, q.shape[:3]) @ self.matrix
-        higher = scale.clamp(min=0)
-        exact, rest = torch.exp(scale - higher), torch.exp(-higher)
+        wide, rows, far_scale = q.to(self.matrix.dtype), None, torch.zeros_like(scale)
+        if self.key_sum is not None:
+            folded = (counts - self.structure.near).clamp(min=1)[:, None, None]
+            far_scale = torch.einsum("bkgd,bkd->bkg", wide, self.key_sum / folded)
+            rows = moved_coefficients(self.features.score, far_scale).flatten(0, 2)[:, None]
+        features = self.features.query(wide.flatten(0, 2)[..., None], rows)
+        far = features[..., 0].unflatten(0, q.shape[:3]) @ self.matrix
+        higher = torch.maximum(scale, far_scale)
+        exact, rest = torch.exp(scale - higher), torch.exp(far_scale - higher)
         numerator = numerator * exact[..., None] + far[..., :-1] * rest[..., None]
         return numerator, total * exact + far[..., -1] * rest, higher
 

@@ -36,14 +36,26 @@ def all_weights(job: Contraction, structure: KeptKeys, state: KeptState | None) 
     exact, allowed = choice.exact[:, :, None], allowed[:, None, None]
     largest = x.detach().masked_fill(~exact, -torch.inf).amax(-1, keepdim=True)
     largest = largest.masked_fill(largest == -torch.inf, 0)
+    folded, m = allowed & ~exact, torch.zeros_like(largest)
+    if structure.centred:
+        m = _centre(job, folded)
+        x = x.to(m.dtype)
     if job.score.finite_features is not None:
-        largest = largest.clamp(min=0)
+        largest = torch.maximum(largest.to(m.dtype), m)
     weights = torch.where(exact, torch.exp(torch.where(exact, x - largest, 0)), 0)
     if job.score.finite_features is not None:
-        far = job.score.series().differentiable(x) * torch.exp(-largest)
-        weights = torch.where(allowed & ~exact, far, weights)
-    sums = Sums(torch.einsum("bkgij,bkje->bkgie", weights, job.v), weights.sum(-1), largest[..., 0])
+        far = job.score.series().differentiable(torch.where(folded, x - m, 0)) * torch.exp(m - largest)
+        weights = torch.where(folded, far, weights)
+    numerator = torch.einsum("bkgij,bkje->bkgie", weights, job.v.to(weights.dtype))
+    sums = Sums(numerator, weights.sum(-1), largest[..., 0])
     return sums, None if state is None else _state(job, structure, choice, state)
+
+
+def _centre(job: Contraction, folded: Bool[Tensor, "B K 1 T T"]) -> Float[Tensor, "B K G T 1"]:
+    """q·μ, μ the mean of the folded keys of each query."""
+    keys = folded[:, :, 0].double() @ job.k.double()
+    mean = keys / folded[:, :, 0].sum(-1, keepdim=True).clamp(min=1)
+    return torch.einsum("bkgtd,bktd->bkgt", job.q.double(), mean)[..., None]
 
 
 def _choose(
@@ -82,7 +94,10 @@ def _state(job: Contraction, structure: KeptKeys, choice: _Choice, state: KeptSt
         for k, some in zip(job.k.split(TOGETHER, dim=2), u.split(TOGETHER, dim=2), strict=True):
             wide = k.to(matrix.dtype).flatten(0, 1).mT
             matrix = matrix + features.key(wide).unflatten(0, k.shape[:2]) @ some.to(matrix.dtype)
-    return replace(state, keys=keys, values=values, mass=mass[..., 0], matrix=matrix)
+    key_sum = state.key_sum
+    if key_sum is not None:
+        key_sum = key_sum + torch.einsum("bkj,bkjd->bkd", choice.gone.double(), job.k.double())
+    return replace(state, keys=keys, values=values, mass=mass[..., 0], matrix=matrix, key_sum=key_sum)
 
 
 def _places(job: Contraction, structure: KeptKeys, choice: _Choice) -> Int[Tensor, "B K T"]:

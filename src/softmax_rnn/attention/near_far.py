@@ -8,7 +8,6 @@ and its state lags behind the window.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import comb
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.call import Call
+from softmax_rnn.attention.centre import moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
@@ -136,9 +136,7 @@ def _plain(job: Contraction, state: NearFarState | None, setting: _Setting) -> t
 def _centred(
     job: Contraction, far_count: Int[Tensor, "B Tq"], state: NearFarState | None, setting: _Setting
 ) -> tuple[Sums, FarState]:
-    """e^m f(x − m), m = q·μ, as a sum of powers of x whose coefficients are the query's.
-
-        f(x − m) = Σ_p x^p Σ_{n≥p} c_n C(n, p) (−m)^(n−p)
+    """e^m f(x − m), m = q·μ, as a sum of powers of x whose coefficients are the query's (see `centre`).
 
     So the state has bare monomials, as any polynomial's, beside the sum of the keys. In float64: the powers cancel.
     """
@@ -150,6 +148,7 @@ def _centred(
     m = torch.einsum("bkgtd,bktd->bkgt", job.q, mean)
     before = KeySummary() if state is None else KeySummary(state.key_norm)
     total: Tensor | None = None
+    coefficients = moved_coefficients(score, m)
     scale, summary, matrices, first = torch.zeros_like(m), before, [], 0
     for p in score.orders:
         power = power_score(p, score.scale)
@@ -157,8 +156,7 @@ def _centred(
         matrix = None if state is None or state.matrix is None else state.matrix[:, :, first:last].double()
         part, after, summary = setting.run(replace(job, score=power), before, matrix)
         matrices.append(after)
-        of_row = sum(score.coefficients[n] * comb(n, p) * (-m) ** (n - p) for n in range(p, score.degree + 1))
-        numerator = part.numerator * of_row[..., None]  # type: ignore[index]
+        numerator = part.numerator * coefficients[..., p, None]
         new = torch.zeros_like(scale) if part.log_scale is None else part.log_scale
         larger = torch.maximum(scale, new)
         numerator = numerator * torch.exp(new - larger)[..., None]

@@ -187,6 +187,8 @@ class KeptState(State):
     mass: Float[Tensor, "B K N"]
     """How much each key was looked at so far."""
     matrix: Float[Tensor, "B K F U"] | None = None
+    key_sum: Float[Tensor, "B K D"] | None = None
+    """Σ k of the folded ones, where the polynomial is expanded at their mean."""
 
 
 @dataclass(frozen=True)
@@ -292,9 +294,12 @@ def _empty(
         if score is None and spec.polynomial is not None:
             raise InputError("structure: the folded keys of kept_keys need a state of fixed size; lower the degree")
         size = (batch, shared, spec.structure.near)
-        kind = torch.float64 if spec.score.needs_wide_state else wide
+        centred = spec.structure.centred
+        kind = torch.float64 if spec.score.needs_wide_state or centred else wide
         matrix = None if score is None else zeros(*size[:2], n_features(score, key_dim), value_dim + 1, kind=kind)
-        return KeptState(lengths, running, zeros(*size, key_dim), zeros(*size, value_dim), zeros(*size), matrix)
+        key_sum = zeros(*size[:2], key_dim, kind=torch.float64) if centred else None
+        places = (zeros(*size, key_dim), zeros(*size, value_dim), zeros(*size))
+        return KeptState(lengths, running, *places, matrix, key_sum)
     if score is not None:
         width = value_dim + spec.wants_row_sum
         centred = isinstance(spec.structure, NearFar) and spec.structure.centred

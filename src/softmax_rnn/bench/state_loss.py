@@ -37,17 +37,20 @@ class StateRow:
 
 
 def ways(widths: tuple[int, ...] = WIDTHS) -> Iterator[tuple[str, int | None, AttentionSpec]]:
-    """What is compared: softmax, windows without and with sinks, far states, kept keys, both."""
+    """What is compared: softmax, windows without and with sinks, far states, kept keys, both.
+
+    Far states are expanded at the mean of their keys: at 0, the scores of trained models are too large for low orders.
+    """
     yield "softmax", None, AttentionSpec()
     yield "window without sinks", 64, AttentionSpec(structure=Window(64))
     for width in widths:
         yield "window", width, AttentionSpec(structure=Window(width, SINKS))
         for order in (1, 2):
-            far = AttentionSpec(score=taylor_score(order), structure=NearFar(width, SINKS))
+            far = AttentionSpec(score=taylor_score(order), structure=NearFar(width, SINKS, centred=True))
             yield f"window, far of order {order}", width, far
-        kept = KeptKeys(width, SINKS, kept=width)
-        yield "kept keys", width, AttentionSpec(structure=kept)
+        yield "kept keys", width, AttentionSpec(structure=KeptKeys(width, SINKS, kept=width))
         for order in (1, 2):
+            kept = KeptKeys(width, SINKS, kept=width, centred=True)
             yield f"kept keys, far of order {order}", width, AttentionSpec(score=taylor_score(order), structure=kept)
 
 

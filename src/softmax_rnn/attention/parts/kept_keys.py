@@ -21,11 +21,13 @@ class KeptKeys(NearKeys):
 
     The mass of a key is the sum, over the queries so far and the query heads that share it, of its part of the exact
     weights, exp(x_j) / Σ exp(x). A key that leaves the window is kept; where there is one too many, the one with the
-    smallest mass is folded into the far state, for good. With the score exp it is dropped instead.
+    smallest mass is folded into the far state, for good. With the score exp it is dropped instead. ``centred`` expands
+    the polynomial at the mean of the folded keys.
     """
 
     kind: ClassVar[str] = "kept_keys"
     kept: int
+    centred: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +55,8 @@ class KeptKeys(NearKeys):
             raise InputError(f"structure: kept_keys needs exp or a polynomial score, got {spec.score.kind}")
         if spec.score.clamp is not None:
             raise InputError("structure: kept_keys needs a score without a clamp")
+        if self.centred and (not isinstance(spec.score, Polynomial) or len(spec.score.orders) <= spec.score.degree):
+            raise InputError("structure: centred needs every order up to the degree, as Taylor polynomials have")
         if spec.feature_map is not None:
             raise InputError("structure: kept_keys reads q·k; leave out the feature map")
         if spec.forget_gate is not None:
