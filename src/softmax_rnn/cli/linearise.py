@@ -24,7 +24,9 @@ def linearise(
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", help="The attention: any name, file or parts as elsewhere.", autocompletion=complete.variants
+            "--to",
+            help="The attention: a name, a spec's .json file, or parts: like=taylor_2,output_norm=rms.",
+            autocompletion=complete.variants,
         ),
     ] = None,
     stages: Annotated[
