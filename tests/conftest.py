@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from jaxtyping import install_import_hook
+
+install_import_hook(["softmax_rnn.attention", "softmax_rnn.model", "softmax_rnn.analysis", "softmax_rnn.train"], "shapes.tensors_checked")
 
 from softmax_rnn.attention.variants import VARIANTS
 

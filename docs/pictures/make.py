@@ -1,10 +1,10 @@
 """Makes the pictures of the README and the documents: the report in a browser, the terminal, and what was measured.
 
     python docs/pictures/make.py           everything
-    python docs/pictures/make.py terminal  one part: report, terminal, headline or figures
+    python docs/pictures/make.py terminal  one part: report, explore, terminal, headline or figures
 
-It needs Chromium and playwright, which `make test-browser` installs, for the report alone. All numbers come from the
-dated files in benchmarks/.
+The report and the live page need Chromium and playwright, which `make test-browser` installs. All numbers come from
+the dated files in benchmarks/; `explore` says how fast the live page answered.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -66,6 +69,62 @@ def report() -> None:
             page.screenshot(path=HERE / f"{name}.png")
             page.close()
         browser.close()
+
+
+SONNET = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate. Rough winds do shake the "
+LONG = (
+    SONNET
+    + "darling buds of May, and summer's lease hath all too short a date. Sometime too hot the eye of heaven shines."
+)
+
+
+def explore() -> None:
+    """The live page with SmolLM2, a picture of each way to look, and how long it took to answer."""
+    from playwright.sync_api import sync_playwright
+
+    command = [sys.executable, "-m", "softmax_rnn", "explore", "smollm2", "--port", "0", "--no-browser"]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
+        assert server.stdout is not None
+        address = server.stdout.readline().split(": ", 1)[1].split(" ")[0]
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        page = browser.new_page(viewport=DESKTOP, device_scale_factor=1.4, color_scheme="light")
+        page.set_default_timeout(60_000)
+        page.goto(address)
+        page.wait_for_selector("#order-bars svg")
+        print(f"first paint after {time.perf_counter() - start:.1f} s", flush=True)
+        page.get_by_label("Text, up to").first.fill(LONG)
+        print(f"a new text: {_answer(page, lambda: page.get_by_role('button', name='Read').click()):.2f} s", flush=True)
+        box = page.locator("#order input[type=number]")
+        moves = sorted(_answer(page, lambda order=order: box.fill(str(order))) for order in range(10, 31))
+        print(f"a move of the slider: median {moves[10] * 1e3:.0f} ms, slowest {moves[-1] * 1e3:.0f} ms", flush=True)
+        box.fill("6")
+        page.wait_for_timeout(1500)
+        page.screenshot(path=HERE / "explore-order.png")
+        for name, picture, ready in (
+            ("The RNN at work", "rnn", "#rnn-frame"),
+            ("Take it apart", "apart", "#apart-curves svg"),
+        ):
+            page.get_by_role("tab", name=name).click()
+            if picture == "rnn":
+                page.get_by_role("button", name="Play").click()
+                page.wait_for_selector("#rnn-curves svg")
+            page.wait_for_selector(ready)
+            page.wait_for_timeout(1500)
+            page.screenshot(path=HERE / f"explore-{picture}.png")
+        browser.close()
+        server.send_signal(signal.SIGINT)
+
+
+def _answer(page: Any, act: Callable[[], object]) -> float:
+    """Seconds from an action until the words of the page are others."""
+    before = page.locator("#order-words").inner_html()
+    start = time.perf_counter()
+    act()
+    page.wait_for_function(
+        "before => document.querySelector('#order-words').innerHTML !== before", arg=before, polling=5
+    )
+    return time.perf_counter() - start
 
 
 def terminal() -> None:
@@ -183,7 +242,7 @@ def _save(console: Any, name: str, title: str) -> None:
     (HERE / f"{name}.svg").write_text(svg, encoding="utf-8")
 
 
-PARTS = {"report": report, "terminal": terminal, "headline": headline, "figures": figures}
+PARTS = {"report": report, "explore": explore, "terminal": terminal, "headline": headline, "figures": figures}
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or list(PARTS)

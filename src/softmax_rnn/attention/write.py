@@ -59,7 +59,7 @@ def written(
     return replace(job, v=_put(job.v, new))
 
 
-def _put(v: Float[Tensor, "B K P+T E"], new: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K P+T E"]:
+def _put(v: Float[Tensor, "B K S E"], new: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K S E"]:
     """The values with new ones at the end, in the memory of a decoding state where they stand in one."""
     past = v.shape[2] - new.shape[2]
     if not past:

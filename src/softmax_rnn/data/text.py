@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from softmax_rnn.data.cached_folder import key
+from softmax_rnn.cached_folder import key
 from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.documents import Texts, open_records, open_texts, texts_of
 from softmax_rnn.data.encode import Encoder

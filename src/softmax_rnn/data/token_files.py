@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
+from softmax_rnn.cached_folder import cached
 from softmax_rnn.console import byte_progress
-from softmax_rnn.data.cached_folder import cached
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.files import write_json
 

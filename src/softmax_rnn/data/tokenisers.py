@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softmax_rnn.data.cached_folder import cached, key
+from softmax_rnn.cached_folder import cached, key
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:

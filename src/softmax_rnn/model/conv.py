@@ -48,8 +48,8 @@ class ShortConv(nn.Module):
         *,
         key_mask: Bool[Tensor, "B T"] | None = None,
         segment_ids: Int[Tensor, "B T"] | None = None,
-        tail: Float[Tensor, "B W-1 C"] | None = None,
-    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B W-1 C"]]:
+        tail: Float[Tensor, "B L C"] | None = None,
+    ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B L C"]]:
         """The output and the tail after it; padding counts as 0 for the positions after it."""
         time, reach = x.shape[1], self.width - 1
         # Padding still sees itself: a query of zeros would make a row sum of 0 in a row that is never read.

@@ -6,16 +6,22 @@ installs like any other package. No code that comes with a checkpoint is ever ru
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers.initialization import no_init_weights
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
 from softmax_rnn import hub
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.cached_folder import cached, key
+from softmax_rnn.errors import InputError, RunError, unknown_name
+from softmax_rnn.files import cache_folder
 from softmax_rnn.installation import packages_folder
 from softmax_rnn.model.loading import load_model, quiet
 
@@ -31,7 +37,7 @@ def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTr
     softmax_rnn.errors.InputError: model: there is no folder no/such/folder/anywhere
     """
     if str(name) in SHORT_NAMES:
-        return _from_gguf(str(name), dtype or torch.float32)
+        return _packaged(str(name), dtype or torch.float32)
     _check_name(name)
     return load_model(name, dtype=dtype)
 
@@ -39,10 +45,11 @@ def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTr
 def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     """The tokeniser that belongs to the model of that name."""
     if str(name) in SHORT_NAMES:
+        folder = _unpacked(str(name))
+        if folder is None:
+            return _tokenizer_from_gguf(packages_folder(str(name), "model") / SHORT_NAMES[str(name)])
         with quiet():
-            return AutoTokenizer.from_pretrained(
-                str(packages_folder(str(name), "model")), gguf_file=SHORT_NAMES[str(name)]
-            )
+            return AutoTokenizer.from_pretrained(str(folder))
     _check_name(name)
     local = False
     if not Path(name).is_dir():
@@ -59,19 +66,50 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
 
 
-def _from_gguf(name: str, dtype: torch.dtype) -> LlamaForCausalLM:
+def _packaged(name: str, dtype: torch.dtype) -> PreTrainedModel:
+    folder = _unpacked(name)
+    if folder is None:
+        model: PreTrainedModel = _from_gguf(packages_folder(name, "model") / SHORT_NAMES[name], dtype)
+    else:
+        model = load_model(folder, dtype=dtype)
+    model.config.name_or_path = name
+    return model.eval()
+
+
+def _unpacked(name: str) -> Path | None:
+    """The folder that holds the model of a package as transformers reads it fastest: made at first use, then kept."""
+    file = packages_folder(name, "model") / SHORT_NAMES[name]
+    facts = key(file=file.name, bytes=file.stat().st_size, transformers=transformers.__version__)
+    try:
+        return cached(cache_folder() / "models" / f"{name}-{facts}", partial(_unpack, file))
+    except (InputError, RunError):  # nowhere to keep it: each load reads the file itself
+        return None
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    _from_gguf(file, torch.float32).save_pretrained(folder)
+    _tokenizer_from_gguf(file).save_pretrained(folder)
+
+
+def _from_gguf(file: Path, dtype: torch.dtype) -> LlamaForCausalLM:
     """An ordinary model with the weights of the file: what comes from GGUF cannot be saved as it is."""
-    folder = packages_folder(name, "model")
-    with quiet():
-        source = AutoModelForCausalLM.from_pretrained(str(folder), gguf_file=SHORT_NAMES[name], dtype=dtype)
+    from transformers import modeling_gguf_pytorch_utils
+
+    silent = partial(modeling_gguf_pytorch_utils.tqdm, disable=True)
+    with quiet(), patch.object(modeling_gguf_pytorch_utils, "tqdm", silent):
+        source = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=dtype)
     values = source.config.to_dict()
     values.pop("quantization_config", None)
-    config = LlamaConfig.from_dict(values)
-    config.name_or_path = name
-    model: Any = LlamaForCausalLM(config).to(dtype=dtype)  # pyright: ignore[reportCallIssue]
+    with no_init_weights():
+        model: Any = LlamaForCausalLM(LlamaConfig.from_dict(values)).to(dtype=dtype)  # pyright: ignore[reportCallIssue]
     model.load_state_dict(source.state_dict())
     model.generation_config = source.generation_config
-    return model.eval()
+    return model
+
+
+def _tokenizer_from_gguf(file: Path) -> PreTrainedTokenizerBase:
+    with quiet():
+        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
 
 
 def _check_name(name: str | Path) -> None:

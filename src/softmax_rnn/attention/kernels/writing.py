@@ -116,7 +116,7 @@ class Solver(ABC):
         return self.rate.flatten(0, 1)[..., None].to(self.job.q.dtype)
 
     @abstractmethod
-    def solve(self) -> tuple[Float[Tensor, "N P+T E"], Float[Tensor, "N T 1"]]:
+    def solve(self) -> tuple[Float[Tensor, "N S E"], Float[Tensor, "N T 1"]]:
         """The values with v′ in their place, and what makes true weights of the form's, row by row."""
 
     @abstractmethod

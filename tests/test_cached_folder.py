@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from softmax_rnn.data.cached_folder import cached, key
+from softmax_rnn.cached_folder import cached, key
 from softmax_rnn.errors import InputError, RunError
 
 WRITER = """
 import sys, time
 from pathlib import Path
-from softmax_rnn.data.cached_folder import cached
+from softmax_rnn.cached_folder import cached
 
 def make(folder):
     print("made")
