@@ -14,7 +14,8 @@ def tensors_checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """Check the annotations that state a shape; what else callers pass is answered by the package in its words."""
     if isinstance(function, type):
         return function
-    shapes = {name: text for name, text in getattr(function, "__annotations__", {}).items() if any(kind in str(text) for kind in KINDS)}
+    said = getattr(function, "__annotations__", {})
+    shapes = {name: text for name, text in said.items() if any(kind in str(text) for kind in KINDS)}
     if not shapes:
         return function
     function.__annotations__ = shapes

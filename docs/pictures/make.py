@@ -41,6 +41,7 @@ SECTIONS = {
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DESKTOP, PHONE = {"width": 1100, "height": 760}, {"width": 390, "height": 800}
+TALL = {"width": 1100, "height": 1500}
 # Name, window, pixels a unit, theme, and what stands at the top of the window.
 SCREENSHOTS: tuple[tuple[str, Any, float, Any, str], ...] = (
     ("report-light", DESKTOP, 1.4, "light", "h1"),
@@ -88,7 +89,7 @@ def explore() -> None:
         assert server.stdout is not None
         address = server.stdout.readline().split(": ", 1)[1].split(" ")[0]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport=DESKTOP, device_scale_factor=1.4, color_scheme="light")
+        page = browser.new_page(viewport=TALL, device_scale_factor=1.2, color_scheme="light")
         page.set_default_timeout(60_000)
         page.goto(address)
         page.wait_for_selector("#order-bars svg")

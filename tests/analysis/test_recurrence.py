@@ -1,10 +1,13 @@
 """The recurrent network on one head: its states are sums over the past, and its outputs are those of attention."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from softmax_rnn.analysis import recurrence
 from softmax_rnn.analysis.reading import Head
+from softmax_rnn.attention.parts.structure import NearFar, Window
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
@@ -20,7 +23,7 @@ def test_softmax_is_exact_and_its_state_grows(head):
     assert [step.seen for step in steps] == list(range(1, 8))
     assert max(step.error for step in steps) < 1e-12
     assert steps[-1].numbers > steps[0].numbers and not steps[-1].fixed
-    assert [step.held for step in steps] == list(range(1, 8))
+    assert [step.held for step in steps] == [tuple(range(n)) for n in range(1, 8)]
     expected = torch.exp(head.scores[6]).sum()
     assert steps[-1].row_sum == pytest.approx(float(expected), rel=1e-12)
     appended = torch.cat([head.k[6], head.v[6]]).norm()
@@ -51,3 +54,15 @@ def test_what_cannot_be_played_says_why(head):
     wide = Head(*torch.zeros(3, 2, 64, dtype=torch.float64))
     with pytest.raises(InputError, match="too large to watch"):
         list(recurrence.play(VARIANTS["taylor_3"], wide))
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_windows_and_sinks_hold_their_keys_and_the_rest_is_summed(head, far):
+    like = VARIANTS["taylor_2"] if far else VARIANTS["softmax"]
+    structure = NearFar(width=2, sinks=1) if far else Window(width=2, sinks=1)
+    steps = list(recurrence.play(replace(like, structure=structure), head))
+    assert {0, 5, 6} <= set(steps[-1].held)
+    if far:
+        assert steps[-1].held == (0, 5, 6)
+        assert steps[-1].matrix is not None and float(steps[-1].matrix.norm()) > 0
+        assert steps[-1].numbers == steps[-2].numbers

@@ -41,8 +41,8 @@ class Step:
     """Whether the state keeps its size."""
     numbers: int
     """Numbers in the state."""
-    held: int
-    """How many keys, the last ones, the state still has as they are."""
+    held: tuple[int, ...]
+    """The positions whose keys the state still has as they are."""
     norms: dict[int, float]
     """|H^(n)| by order; empty for a state that grows."""
     added: float
@@ -52,7 +52,7 @@ class Step:
     error: float
     """|o − softmax's o| / max|v|."""
     matrix: Float[Tensor, "F U"] | None
-    """The state of fixed size itself."""
+    """The sums of the state: all of one of fixed size, the far part of one with a window."""
 
 
 def check_playable(spec: AttentionSpec, key_dim: int, value_dim: int) -> None:
@@ -83,7 +83,7 @@ def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
             output, state = step(spec, q, k, v, state, nonpositive="ignore")
         error = float((output[0, 0] - truth[t]).norm()) / most
         row_sum = None if row_sums is None else float(row_sums[t])
-        yield _step(spec, t + 1, before, state, error, row_sum, head.k.shape[1])
+        yield _step(spec, head, t + 1, before, state, error, row_sum)
 
 
 def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
@@ -96,19 +96,33 @@ def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
 
 
 def _step(
-    spec: AttentionSpec, seen: int, before: State, state: State, error: float, row_sum: float | None, key_dim: int
+    spec: AttentionSpec, head: Head, seen: int, before: State, state: State, error: float, row_sum: float | None
 ) -> Step:
     numbers = sum(x.numel() for x in state.tensors.values())
     if not isinstance(state, FixedState):
-        held = state.tensors["keys"].shape[-2] if "keys" in state.tensors else 0
         last = [
             x[..., -1, :].flatten() for x in (state.tensors.get("keys"), state.tensors.get("values")) if x is not None
         ]
         added = float(torch.cat(last).norm()) if last else 0.0
-        return Step(seen, False, numbers, held, {}, added, row_sum, error, None)
+        far = state.tensors.get("matrix")
+        matrix = None if far is None else far[0, 0]
+        return Step(seen, False, numbers, _held(head, seen, state), {}, added, row_sum, error, matrix)
     assert isinstance(before, FixedState)
+    key_dim = head.k.shape[1]
     score, width = fixed_state_score(spec, key_dim), spec.width(key_dim)
     assert score is not None
     norms = {n: float(state.order(score, width, n).norm()) for n in score.orders}
     added = float((state.matrix - before.matrix).norm())
-    return Step(seen, True, numbers, 0, norms, added, row_sum, error, state.matrix[0, 0])
+    return Step(seen, True, numbers, (), norms, added, row_sum, error, state.matrix[0, 0])
+
+
+def _held(head: Head, seen: int, state: State) -> tuple[int, ...]:
+    """Where the rows of the state come from: its keys, or its values where a feature map has changed the keys."""
+    for name, rows in (("keys", head.k), ("values", head.v)):
+        kept = state.tensors.get(name)
+        if kept is not None and kept.shape[-1] == rows.shape[-1]:
+            equal = (rows[:seen, None] == kept[0, 0][None]).all(-1).any(-1)
+            if equal.any():
+                return tuple(equal.nonzero()[:, 0].tolist())
+    count = state.tensors["keys"].shape[-2] if "keys" in state.tensors else 0
+    return tuple(range(seen - count, seen))

@@ -54,11 +54,11 @@ def frame(done: Played, token: int) -> str:
     if not 1 <= token <= len(done.steps):
         raise InputError(f"token: expected 1 to {len(done.steps)}, got {token}")
     step = done.steps[token - 1]
-    held = [0.0] * (token - step.held) + [0.5] * step.held
+    held = [0.5 if place in step.held else 0.0 for place in range(token)]
     kept = (
         "every key so far is in the state's sums, none is kept as it is"
         if step.fixed
-        else f"{step.held} of {token} keys are held exactly (shaded)"
+        else f"{len(step.held)} of {token} keys are held exactly (shaded)"
     )
     words = words_html(done.tokens[:token], held, f"Token {token} of {len(done.steps)}: {kept}", chosen=token - 1)
     facts = [f"state: {step.numbers:,} numbers", f"this step adds {step.added:.4g}"]
@@ -69,7 +69,9 @@ def frame(done: Played, token: int) -> str:
     if step.matrix is not None:
         most = max(float(one.matrix.abs().max()) for one in done.steps if one.matrix is not None)
         told = f"The state after {token} tokens, features down, values across; orange is negative, blue positive"
-        picture = picture_html(step.matrix.tolist(), "the state", told, signed=True, largest=max(most, 1e-12))
+        shades = step.matrix.sign() * step.matrix.abs().sqrt()  # a few features are far larger than the rest
+        title = "the state, shaded by the root of each number" if step.fixed else "the sums over the keys that left"
+        picture = picture_html(shades.tolist(), title, told, signed=True, largest=max(most, 1e-12) ** 0.5)
     return words + note_html("; ".join(facts) + ".") + f'<div class="maps">{picture}</div>'
 
 
