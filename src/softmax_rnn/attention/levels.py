@@ -64,7 +64,7 @@ def bit_length(n: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     return torch.frexp(n.double()).exponent.long()
 
 
-def level_of(i: Int[Tensor, "*any"], j: Int[Tensor, "*any"], top: int) -> Int[Tensor, "*any"]:
+def level_of(i: Int[Tensor, "..."], j: Int[Tensor, "..."], top: int) -> Int[Tensor, "..."]:
     """The level of each pair of positions."""
     return bit_length(i ^ j).clamp(max=top)
 
@@ -134,7 +134,7 @@ class PairLevels:
             return rows[..., self.columns]
         return self._by_head(rows, self.table).flatten(1, 2)
 
-    def _by_head(self, rows: Float[Tensor, "N R L"], table: Float[Tensor, "Q L J"]) -> Float[Tensor, "N G Q J"]:
+    def _by_head(self, rows: Float[Tensor, "N R L"], table: Float[Tensor, "Q C J"]) -> Float[Tensor, "N G Q J"]:
         own = rows[..., self.columns].unflatten(1, (-1, table.shape[0])).permute(2, 0, 1, 3)
         return torch.bmm(own.flatten(1, 2), table).unflatten(1, own.shape[1:3]).permute(1, 2, 0, 3)
 

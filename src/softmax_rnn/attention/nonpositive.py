@@ -113,7 +113,11 @@ def tell_later_counts() -> None:
 atexit.register(tell_later_counts)
 
 
-@torch.library.custom_op("softmax_rnn::count_rows", mutates_args=())
+@torch.library.custom_op(
+    "softmax_rnn::count_rows",
+    mutates_args=(),
+    schema="(Tensor total, Tensor row_sums, Tensor? negative_rows) -> Tensor",
+)
 def _count_rows(total: Tensor, row_sums: Tensor, negative_rows: Tensor | None) -> Tensor:
     """A copy of the row sums; the rows are counted when the compiled graph runs."""
     count = _COUNT.get()

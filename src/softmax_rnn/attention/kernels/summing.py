@@ -12,10 +12,11 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
 from softmax_rnn.attention.kernels.chunked import chunked, values_and_ones
+from softmax_rnn.attention.levels import LevelSums
 from softmax_rnn.attention.looking import traced
 
 
-def summed(job: Contraction) -> Float[Tensor, "B K F U"]:
+def summed(job: Contraction) -> Float[Tensor, "B K F U"] | LevelSums:
     """The state after all keys of a contraction that has no past; packed documents have none."""
     tensors = (job.k, job.v, None if job.decay is None else job.decay.memory)
     needs_grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
