@@ -56,7 +56,8 @@ class Contraction:
 
     score: Score
     q: Float[Tensor, "B K G Tq D"]
-    k: Float[Tensor, "B K T D"]
+    k: Float[Tensor, "B K T C"]
+    """As wide as q; with a window that reads raw keys, these come after the features."""
     v: Float[Tensor, "B K T E"]
     decay: RunningDecay | ChannelDecay | None
     visibility: Visibility

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from softmax_rnn.attention.visibility import Visibility
@@ -64,7 +64,7 @@ def bit_length(n: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     return torch.frexp(n.double()).exponent.long()
 
 
-def level_of(i: Int[Tensor, "..."], j: Int[Tensor, "..."], top: int) -> Int[Tensor, "..."]:
+def level_of(i: Int[Tensor, ...], j: Int[Tensor, ...], top: int) -> Int[Tensor, ...]:
     """The level of each pair of positions."""
     return bit_length(i ^ j).clamp(max=top)
 
@@ -74,7 +74,7 @@ class LevelSums:
     """The states of the blocks of a past, by level; 0 in rows that have no such block. Level 1 is always there."""
 
     sums: dict[int, Float[Tensor, "B K F U"]] = field(default_factory=dict)
-    factors: dict[int, Float[Tensor, "B K 1 1"]] = field(default_factory=dict)
+    factors: dict[int, Shaped[Tensor, "B M 1 1"]] = field(default_factory=dict)
     """What is left of them; absent where nothing decays."""
 
     def now(self, dtype: torch.dtype) -> dict[int, Float[Tensor, "B K F U"]]:

@@ -8,7 +8,7 @@ how much of it is left is one number per head.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
@@ -51,7 +51,7 @@ class _Counter:
         self.sums = {level: x.to(like.dtype) for level, x in past.sums.items()}
         self.factors, self.top, self.like = dict(past.factors), top, like
 
-    def fade(self, keep: Float[Tensor, "B K 1 1"] | None) -> None:
+    def fade(self, keep: Shaped[Tensor, "B M 1 1"] | None) -> None:
         """A step of decay."""
         if keep is not None:
             self.factors = {n: keep * self.factors[n] if n in self.factors else keep for n in self.sums}
