@@ -7,7 +7,7 @@ import torch
 
 from softmax_rnn.analysis import recurrence
 from softmax_rnn.analysis.reading import Head
-from softmax_rnn.attention.parts.structure import NearFar, Window
+from softmax_rnn.attention.parts import NearFar, Window
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
