@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from re import sub
 from typing import Any
 
 import pytest
@@ -72,9 +74,7 @@ def test_one_graph_for_all_lengths(name: str, mask: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize(
-    "name", [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
-)
+@pytest.mark.parametrize("name", GRAPHED)
 def test_every_row(name: str, backend: str) -> None:
     for mask in ("plain", "both"):
         torch._dynamo.reset()
@@ -129,3 +129,12 @@ def test_write_rules_and_levels_are_literal_in_a_graph(name: str) -> None:
     situation = Situation(traced=True)
     forms = [form for form, one in FORMS.items() if one.refuse(VARIANTS[name], situation) is None]
     assert forms == ["parallel"]
+
+
+def test_the_page_names_every_row_that_is_different_in_a_graph() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "compile.md").read_text(encoding="utf-8")
+    different = [*LITERAL, *(name for name in NAMES if name not in GRAPHED)]
+    missing = [
+        name for name in different if f"`{name}`" not in page and f"`{sub(r'[0-9]+$', '{n}', name)}`" not in page
+    ]
+    assert different and not missing
