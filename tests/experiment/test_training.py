@@ -47,6 +47,35 @@ def test_the_final_model_comes_with_its_tokenizer(references):
     assert model.config.use_cache
 
 
+def test_scores_are_measured_with_each_test_and_change_nothing(tmp_path):
+    plain = SETTINGS | {"variant": "softmax"}
+    asked = plain | {"measure_scores": True}
+    assert "measure_scores" not in resolve(plain).content()
+    assert resolve(plain).content_hash() != resolve(asked).content_hash()
+    result = run_training(resolve(asked), tmp_path / "asked", quiet=True).result
+    run_training(resolve(plain), tmp_path / "plain", quiet=True)
+    names = ("test_largest_score", "test_dominant_order", "test_order_within")
+    tested = [line for line in same_metrics(tmp_path / "asked") if "test_loss" in line]
+    assert [line["step"] for line in tested] == [0, 4, 8, 10]
+    assert {name: result[name] for name in names} == {name: tested[-1][name] for name in names}
+    without = [{k: v for k, v in line.items() if k not in names} for line in same_metrics(tmp_path / "asked")]
+    assert without == same_metrics(tmp_path / "plain")
+    # The largest score of the final model, by hand.
+    config = resolve(asked)
+    model = SoftmaxRNNForCausalLM.from_pretrained(tmp_path / "asked" / "final")
+    rows = load_run_data(config).test
+    scores = []
+
+    def look(module, arguments, options):
+        q, k, _ = module.project(arguments[0], options["position_embeddings"])
+        scores.append((q @ k.mT / q.shape[-1] ** 0.5).tril().abs().max())
+
+    model.model.layers[0].self_attn.register_forward_pre_hook(look, with_kwargs=True)
+    for i in range(len(rows)):
+        model(input_ids=torch.from_numpy(rows[i]["input_ids"])[None], use_cache=False)
+    assert float(max(scores)) == pytest.approx(result["test_largest_score"], rel=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["packed", "task"])
 def test_the_test_loss_is_that_of_the_final_model_over_the_whole_test_side(references, kind):
     reference = references(kind)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from softmax_rnn.files import finite
-from softmax_rnn.report.elements import CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
+from softmax_rnn.report.elements import ChartBlock, CommandBlock, Formula, Note, Prose, TableBlock, Verdicts
 from softmax_rnn.report.page import page_html
 from softmax_rnn.report.study_final import ONE_SEED, near_gaps
 from softmax_rnn.report.study_page import study_page, write_files, write_report
@@ -147,6 +147,17 @@ def test_the_gap_while_training_is_a_curve_with_a_band_around_softmax_at_zero(wh
     last = [row for row in chart.table.rows if row[0] == "linear_elu"][-1]
     assert last[4] == pytest.approx(final["gap"]["mean"], abs=0.02)
     assert last[5] < last[4] < last[6]
+
+
+def test_scores_have_a_section_where_they_were_measured(whole):
+    assert "scores" not in [one.id for one in whole.sections]
+    results = everything()
+    kinds = ("test_largest_score", "test_dominant_order", "test_order_within")
+    losses = [row for row in results["summary"]["curves"] if row["kind"] == "test" and row["metric"] == "test_loss"]
+    results["summary"]["curves"] += [row | {"kind": kind} for row in losses for kind in kinds]
+    page = study_page(results)
+    text = " ".join(one.caption for one in blocks(page, "scores", ChartBlock))
+    assert all(words in text for words in ("Largest score", "Order of the largest term", "Order for 1 %"))
 
 
 def test_lines_of_unfinished_runs_come_last_and_say_what_they_are(whole):

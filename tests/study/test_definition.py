@@ -8,9 +8,13 @@ import yaml
 from tests.study.tiny import SETTINGS, VALUES, tiny_study
 
 from softmax_rnn.__main__ import main
+from softmax_rnn.attention.algebra import state_numbers
+from softmax_rnn.attention.custom import define
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import resolve
-from softmax_rnn.study.definition import STUDIES, Equal, load_study, merged
+from softmax_rnn.study.definition import STUDIES, load_study, merged
+from softmax_rnn.study.rules import Equal
 from softmax_rnn.study.runs import planned_runs
 
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -19,11 +23,25 @@ NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
 def test_the_shipped_studies():
     assert {"quick", "sec4.1-denominator", "sec4.2-scaling", "sec4.3-linear", "sec4.4-orders"} < set(NAMES)
     assert {"sec4.5-ablation", "recall"} < set(NAMES)
+    new = {"order-or-width", "linear-gap", "near-or-far", "where-the-order-comes-from"}
+    assert new < set(NAMES)
+    assert all(load_study(name)[1].scale("cpu").minutes <= 60 for name in new)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", ["cpu", "paper"])
-def test_every_shipped_study_resolves_at_both_scales(name: str, scale: str):
+def test_order_or_width_compares_states_of_equal_size():
+    _, study = load_study("order-or-width")
+    define(study.variants)
+    for head_dim in (32, 64):  # on text, on recall
+        sizes = {name: state_numbers(VARIANTS[name], head_dim, head_dim) for name in study.variants}
+        for size, features in (("small", 36), ("large", 126)):
+            group = [numbers or 0 for name, numbers in sizes.items() if name.endswith(size)]
+            assert len(group) == 7
+            assert max(group) == features * (head_dim + 1)
+            assert min(group) >= 0.95 * max(group)
+
+
+@pytest.mark.parametrize(("name", "scale"), [(name, scale) for name in NAMES for scale in load_study(name)[1].scales])
+def test_every_shipped_study_resolves_at_its_scales(name: str, scale: str):
     short, study = load_study(name)
     runs = planned_runs(study, scale, Path("out"))
     assert short == name

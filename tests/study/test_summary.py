@@ -119,3 +119,15 @@ def test_speeds_are_relative_to_softmax_of_the_same_seed():
     rows = {row["variant"]: row for row in summary(runs)["final"]}
     assert rows["taylor_2"]["speed_ratio"]["mean"] == pytest.approx(expected, abs=1e-12)
     assert rows["softmax"]["speed_ratio"] is None
+
+
+def test_scores_that_were_measured_become_curves_with_bands():
+    runs = language(panels=("shakespeare",))
+    for run in runs:
+        seed = run["varied"]["seed"]
+        run["score_curves"] = {"test_largest_score": [[0, 1.0], [50, 4.0 + seed]]}
+    rows = [row for row in summary(runs)["curves"] if row["kind"] == "test_largest_score"]
+    assert {row["step"] for row in rows} == {0, 50} and {row["variant"] for row in rows} == set(SHORT.values())
+    last = next(row for row in rows if row["step"] == 50)
+    assert last["mean"] == pytest.approx(5.0)
+    assert last["high"] - last["mean"] == pytest.approx(T2 / math.sqrt(3), rel=TOLERANCE)

@@ -131,3 +131,41 @@ def test_the_quantile_falls_towards_the_normal_one():
     values = [quantile(freedom) for freedom in range(1, 200)]
     assert values == sorted(values, reverse=True)
     assert values[-1] == pytest.approx(1.972, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "state"),
+    [
+        ("exceeds", [3.0, 4.0, 3.5], "reproduced"),
+        ("exceeds", [1.0, 1.0, 1.0], "not reproduced"),
+        ("exceeds", [2.0, 2.0, 2.0], "not reproduced"),
+        ("exceeds", [1.0, 3.0, 2.5], "undecided"),
+        ("exceeds", [9.0], "undecided"),
+        ("stays_within", [2.0, 2.0, 2.0], "reproduced"),
+        ("stays_within", [3.0, 4.0, 3.5], "not reproduced"),
+        ("stays_within", [1.0, 3.0, 2.5], "undecided"),
+    ],
+)
+def test_a_limit_on_the_metric_itself(kind: str, values: list[float], state: str):
+    rule = claim("test_order_within", kind=kind, what="a", limit=2)
+    assert decide(rule, runs({"a": values}, "test_order_within")).state == state
+
+
+def test_values_of_another_setting_are_compared_within_each_variant():
+    rule = Claim.model_validate(
+        {
+            "says": "x", "grid": "g", "metric": "test_largest_score", "compares": "weight_decay",
+            "rule": {"kind": "behind", "what": "0.0", "than": "1.0"},
+        }
+    )  # fmt: skip
+    scores = {0.0: 9.0, 1.0: 5.0}
+    found = [
+        Measured({"variant": variant, "weight_decay": decay, "seed": seed}, {"test_largest_score": score + seed / 10})
+        for variant in ("softmax", "qk_norm")
+        for decay, score in scores.items()
+        for seed in range(3)
+    ]
+    decision = decide(rule, found)
+    assert decision.state == "reproduced"
+    assert decision.evidence.count("+4.0000") == 2 and "attention qk_norm" in decision.evidence
+    assert "largest score says that 0.0 has more than 1.0" in decision.rule

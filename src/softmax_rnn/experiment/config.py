@@ -65,6 +65,8 @@ class RunConfig(TrainSettings):
     """Options of `SoftmaxRNNConfig` that differ from the size's and the variant's."""
     context: PositiveInt = 256
     """Tokens of a row; a synthetic task brings its own length."""
+    measure_scores: bool = False
+    """With each test also the largest score, the largest Taylor term and the order for 1 %: see `score_probe`."""
     data: TextConfig | SerializeAsAny[Task] = Field(default_factory=lambda: checked(TextConfig, {}))
 
     @field_validator("layers", mode="before")
@@ -84,7 +86,8 @@ class RunConfig(TrainSettings):
     def values(self) -> dict[str, Any]:
         """Plain values, as `resolve` takes them."""
         values = self.model_dump(mode="json")
-        for name in ("variants", "layers"):
+        # What is left out of a file is left out here too: runs without it keep their hash.
+        for name in ("variants", "layers", "measure_scores"):
             if not values[name]:
                 del values[name]
         if isinstance(self.data, Task):

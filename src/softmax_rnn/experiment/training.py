@@ -21,6 +21,7 @@ from softmax_rnn.experiment.config import RunConfig, differences, read_config, r
 from softmax_rnn.experiment.network import build_network, explanation, save_network, state_bytes
 from softmax_rnn.experiment.run_data import RunData, load_run_data
 from softmax_rnn.experiment.run_plan import check_memory
+from softmax_rnn.experiment.score_probe import score_probe
 from softmax_rnn.train.checkpoint import Writer
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.job import Job, Outcome, run_job
@@ -83,6 +84,7 @@ def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Ou
             settings=config,
             folder=folder,
             diagnose=explanation,
+            measured=score_probe(network, data.test, config.context) if config.measure_scores else dict,
             counted=lambda: {ROW_SUMS: count.row_sums},
         )
         outcome = run_job(

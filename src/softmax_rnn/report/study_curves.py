@@ -21,6 +21,11 @@ from softmax_rnn.report.study_rows import Results, ends, placed, places, summary
 LARGE_CHARTS = 4
 """More settings than these are drawn as small panels of one chart, without zoom."""
 LOG_LOSS = Axis("log of the loss", "log of the loss, ln(cross entropy)")
+SCORES = (
+    ("test_largest_score", "Largest score", Axis("score", "largest |q·k|/√d of any head")),
+    ("test_dominant_order", "Order of the largest term", Axis("order", "Taylor order with the largest mean term")),
+    ("test_order_within", "Order for 1 %", Axis("order", "Taylor order for an error of 1 %")),
+)
 STEP, POSITION = Axis("step", "training step"), Axis("position", "position in the context, tokens")
 
 
@@ -41,6 +46,17 @@ def curves_section(results: Results) -> Section | None:
     blocks += curve_charts(_with_zero(rows, baseline), "gap", f"Gap to {baseline} while training", STEP, gap)
     blocks += curve_charts(rows, "train", "Training loss", STEP, LOG_LOSS)
     return Section("curves", "Loss curves", blocks)
+
+
+def scores_section(results: Results) -> Section | None:
+    """How far the scores reach while training: the largest one, its largest Taylor term, and the order for 1 %."""
+    rows = finished_first(summary_rows(results, "curves", "test_loss"))
+    charts = [chart for name, title, axis in SCORES for chart in curve_charts(rows, name, title, STEP, axis)]
+    if not charts:
+        return None
+    text = "Measured on the first 512 tokens of the test text. The order for 1 % is the lowest from which the output of"
+    text += " every layer is within 1 % of softmax's on average; 40 stands for 40 or more."
+    return Section("scores", "How far the scores reach", [Prose(text), *charts])
 
 
 def finished_first(rows: Sequence[Row]) -> list[Row]:

@@ -27,6 +27,7 @@ SECTIONS = (
     study_contrasts.trends_section,
     study_recall.recall_section,
     study_final.orders_section,
+    study_curves.scores_section,
     study_curves.curves_section,
     study_curves.positions_section,
     study_terms_section,

@@ -23,8 +23,9 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.machine import describe
 from softmax_rnn.study.contrasts import METRIC, effects, trend
 from softmax_rnn.study.definition import Claim, Study
+from softmax_rnn.study.rule_words import margin_text
 from softmax_rnn.study.summary import summary
-from softmax_rnn.study.verdicts import Measured, decide, margin_text
+from softmax_rnn.study.verdicts import Measured, decide
 
 
 def study_results(
@@ -54,13 +55,18 @@ def asked_of(study: Study, scale: str, entries: Sequence[dict[str, Any]]) -> dic
     }
 
 
-def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str) -> list[Measured]:
-    """The finished runs of a grid whose metric is a number."""
-    return [
-        Measured(entry["varied"], entry["result"])
-        for entry in entries
-        if entry["grid"] == grid and entry["result"] and _finite(entry["result"].get(metric))
-    ]
+def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str, step: int | None = None) -> list[Measured]:
+    """The finished runs of a grid whose metric is a number, at the end or at the test of a step."""
+    finished = [entry for entry in entries if entry["grid"] == grid and entry["result"]]
+    found = [(entry, entry["result"] if step is None else _at(entry, metric, step)) for entry in finished]
+    return [Measured(entry["varied"], metrics) for entry, metrics in found if _finite(metrics.get(metric))]
+
+
+def _at(entry: dict[str, Any], metric: str, step: int) -> dict[str, Any]:
+    """The metric at the test of this step; None where there was none."""
+    known = {"test_loss": "test_curve", "test_accuracy": "accuracy_curve"}
+    curve = entry[known[metric]] if metric in known else entry.get("score_curves", {}).get(metric, [])
+    return {metric: dict(curve).get(step)}
 
 
 def collected(study: dict[str, Any], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def decided(claims: Sequence[Claim], entries: Sequence[dict[str, Any]]) -> list[
 
 
 def _decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    decision = decide(claim, _measured(entries, claim.grid, claim.metric))
+    decision = decide(claim, _measured(entries, claim.grid, claim.metric, claim.step))
     return {
         "claim": claim.says,
         "paper": claim.paper,

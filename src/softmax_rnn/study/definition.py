@@ -16,31 +16,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat
 
 from softmax_rnn.errors import InputError, found_in, unknown_name
+from softmax_rnn.study.rules import Part, Rule, mentioned
 from softmax_rnn.validation import checked, put, read_settings
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """The folder of the studies that come with the package."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, values: Any) -> Any:
-        for name in values if isinstance(values, dict) else ():
-            if name not in cls.model_fields:
-                raise unknown_name("key", name, cls.model_fields)
-        return values
-
-
-class Grid(_Part):
+class Grid(Part):
     """Runs: every combination of the varied settings."""
 
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = Field(default_factory=dict)
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
 
     @property
@@ -54,55 +43,26 @@ class Grid(_Part):
             yield dict(zip(self.vary, values, strict=True))
 
 
-class Behind(_Part):
-    """The first value is worse than the second: the interval of the paired difference lies above ``by``."""
-
-    kind: Literal["behind"] = "behind"
-    what: str
-    than: str
-    by: float = 0.0
-
-
-class Equal(_Part):
-    """The first value is as good as the second: the interval of the paired difference ends below ``within``."""
-
-    kind: Literal["equal"] = "equal"
-    what: str
-    to: str
-    within: PositiveFloat
-
-
-class Falls(_Part):
-    """The metric gets better along the list, from the first to the last."""
-
-    kind: Literal["falls"] = "falls"
-    along: Annotated[list[str], Field(min_length=2)]
-
-
-class Solves(_Part):
-    """The accuracy of the first value is at least ``reaches``, that of the others at most ``below``."""
-
-    kind: Literal["solves"] = "solves"
-    what: str
-    reaches: float = 0.9
-    others: Annotated[list[str], Field(min_length=1)]
-    below: float = 0.5
-
-
-class Claim(_Part):
-    """A sentence of the paper and the rule that decides it, fixed before the runs."""
+class Claim(Part):
+    """A sentence of the paper, or of ours, and the rule that decides it, fixed before the runs."""
 
     says: str
     paper: str = ""
     """Where it is, and the numbers in the paper."""
-    scales: list[Literal["cpu", "overnight", "paper"]] = []
+    scales: list[Literal["cpu", "overnight", "paper"]] = Field(default_factory=list)
     """The scales that can decide it; all of them when left out."""
     grid: str
-    metric: Literal["test_loss", "test_accuracy"] = "test_loss"
-    rule: Annotated[Behind | Equal | Falls | Solves, Field(discriminator="kind")]
+    metric: Literal["test_loss", "test_accuracy", "test_largest_score", "test_dominant_order", "test_order_within"] = (
+        "test_loss"
+    )
+    step: Annotated[int, Field(ge=0)] | None = None
+    """The test that counts; the last one when left out."""
+    compares: str = "variant"
+    """The varied setting whose values the rule names."""
+    rule: Annotated[Rule, Field(discriminator="kind")]
 
 
-class Factorial(_Part):
+class Factorial(Part):
     """Variants as the cells of a full factorial; main effects and interactions are computed from their test losses."""
 
     grid: str
@@ -112,7 +72,7 @@ class Factorial(_Part):
     """The variant of each combination, the last factor changing fastest. Cells that are one function may share one."""
 
 
-class Trend(_Part):
+class Trend(Part):
     """The gap of two variants against a size, as a line in its logarithm, continued to the size of the paper."""
 
     grid: str
@@ -122,7 +82,7 @@ class Trend(_Part):
     paper: PositiveFloat
 
 
-class Published(_Part):
+class Published(Part):
     """A number of somebody else, shown beside ours and marked as theirs."""
 
     source: str
@@ -133,7 +93,7 @@ class Published(_Part):
     unit: str = ""
 
 
-class Scale(_Part):
+class Scale(Part):
     """The runs at one scale."""
 
     minutes: PositiveFloat
@@ -141,7 +101,7 @@ class Scale(_Part):
     grids: Annotated[dict[str, Grid], Field(min_length=1)]
 
 
-class Study(_Part):
+class Study(Part):
     """A question, its runs and its claims."""
 
     title: str
@@ -149,12 +109,12 @@ class Study(_Part):
     found: str = ""
     """What the paper found."""
     scales: dict[Literal["cpu", "overnight", "paper"], Scale]
-    variants: dict[str, dict[str, Any]] = {}
+    variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """New attentions by name, for all grids: see the setting ``variants`` of a run."""
-    claims: list[Claim] = []
-    factorials: list[Factorial] = []
-    trends: list[Trend] = []
-    published: list[Published] = []
+    claims: list[Claim] = Field(default_factory=list)
+    factorials: list[Factorial] = Field(default_factory=list)
+    trends: list[Trend] = Field(default_factory=list)
+    published: list[Published] = Field(default_factory=list)
     terms: str | None = None
     """A value of ``variant`` whose first finished model is taken apart into Taylor terms."""
 
@@ -202,10 +162,13 @@ def _check_claims(study: Study) -> None:
         for claim in study.claims_at(scale_name):
             if claim.grid not in scale.grids:
                 raise unknown_name("grid of a claim", claim.grid, scale.grids)
-            known = [str(value) for value in scale.grids[claim.grid].vary.get("variant", [])]
+            vary = scale.grids[claim.grid].vary
+            if claim.compares not in vary:
+                raise unknown_name("varied setting of a claim", claim.compares, vary)
+            known = [str(value) for value in vary[claim.compares]]
             for value in mentioned(claim.rule):
                 if value not in known:
-                    raise unknown_name("variant of a claim", value, known)
+                    raise unknown_name(f"{claim.compares} of a claim", value, known)
 
 
 def _check_contrasts(study: Study, scale: Scale) -> None:
@@ -221,19 +184,6 @@ def _check_contrasts(study: Study, scale: Scale) -> None:
         for name in names:
             if name not in known:
                 raise unknown_name("variant of a factorial or trend", name, known)
-
-
-def mentioned(rule: Behind | Equal | Falls | Solves) -> list[str]:
-    """The variants that a rule speaks of."""
-    match rule:
-        case Behind():
-            return [rule.what, rule.than]
-        case Equal():
-            return [rule.what, rule.to]
-        case Falls():
-            return rule.along
-        case Solves():
-            return [rule.what, *rule.others]
 
 
 def merged(settings: Mapping[str, Any], varied: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.errors import InputError, found_in, shown
+from softmax_rnn.study.rules import SCORES
 from softmax_rnn.validation import is_number
 
 if TYPE_CHECKING:
@@ -77,7 +78,15 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
         "accuracy_curve": [[line["step"], line["test_accuracy"]] for line in tested],
         "by_position": tested[-1]["test_loss_by_position"] if tested else [],
         "seconds": _seconds(trained),
+        **_score_curves(tested),
     }
+
+
+def _score_curves(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What was measured of the scores with each test, by name; nothing where the run was not asked to."""
+    names = [name for name in SCORES if tested and name in tested[0]]
+    curves = {name: [[line["step"], line[name]] for line in tested] for name in names}
+    return {"score_curves": curves} if curves else {}
 
 
 def checked_metrics(folder: Path) -> list[dict[str, Any]]:

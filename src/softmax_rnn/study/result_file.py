@@ -112,6 +112,10 @@ def _small_entry(entry: dict[str, Any], points: int, common: dict[str, Any], lef
     small["settings"] = {name: value for name, value in entry["settings"].items() if name not in common}
     for name in _CURVES:
         small[name] = [[step, _rounded(value)] for step, value in thinned(entry[name], points)]
+    if "score_curves" in entry:
+        small["score_curves"] = {
+            name: [[step, _rounded(value)] for step, value in curve] for name, curve in entry["score_curves"].items()
+        }
     small["by_position"] = [_rounded(value) for value in entry.get("by_position", [])]
     if entry["result"] is not None:
         small["result"] = {key: one for key, one in entry["result"].items() if key not in left_out}

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from softmax_rnn.files import write_json
 from softmax_rnn.study.runs import PlannedRun
 
-TOKENS = 512
 ORDERS = 20
 
 
@@ -34,11 +31,10 @@ def trained_terms(runs: Sequence[PlannedRun], variant: str, output: Path) -> dic
 def _measure(run: PlannedRun) -> dict[str, Any]:
     from softmax_rnn.analysis.terms import terms_record
     from softmax_rnn.experiment.run_data import load_run_data
+    from softmax_rnn.experiment.score_probe import first_tokens
     from softmax_rnn.model.loading import load_model
 
-    rows = load_run_data(run.config).test
-    count = min(len(rows), -(-TOKENS // run.config.context))
-    ids = np.concatenate([rows[i]["input_ids"] for i in range(count)])[:TOKENS]
+    ids = first_tokens(load_run_data(run.config).test, run.config.context)
     model = load_model(run.folder / "final")
-    value = terms_record(model, ids.tolist(), orders=ORDERS, context=run.config.context, methods=())
+    value = terms_record(model, ids, orders=ORDERS, context=run.config.context, methods=())
     return {name: value[name] for name in ("tokens", "context", "orders", "epsilon", "layers")}

@@ -5,6 +5,8 @@
     falls    reproduced if the last is better than the first, and no step of the list is significantly worse
     solves   reproduced if the interval of what's accuracy lies at or above ``reaches`` and that of every other at or
              below ``below``; not if what's lies below ``reaches`` or another's above ``below``
+    exceeds  reproduced if the interval of the metric itself lies above ``limit``; not if it ends at or below it
+    stays_within   the opposite of exceeds
 
 Differences are of what is better when lower; accuracies enter with the opposite sign. Where a learning rate varies,
 each variant enters with the one that is best on average. Panels (data sets, sizes …) are decided one by one; the claim
@@ -22,8 +24,10 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.console import plural
 from softmax_rnn.report.elements import State
-from softmax_rnn.study.definition import Behind, Claim, Equal, Falls, Solves
+from softmax_rnn.study.definition import Claim
 from softmax_rnn.study.intervals import Interval, interval, seeds_needed
+from softmax_rnn.study.rule_words import rule_text
+from softmax_rnn.study.rules import Behind, Bound, Equal, Falls, Solves
 
 PAIRED = ("seed",)
 SWEPT = ("learning_rate",)
@@ -100,7 +104,7 @@ def difference(runs: Sequence[Measured], what: str, than: str, metric: str) -> I
 def decide(claim: Claim, runs: Sequence[Measured]) -> Decision:
     """The state of a claim, given the finished runs of its grid."""
     panels: dict[tuple[tuple[str, str], ...], list[Measured]] = {}
-    for run in runs:
+    for run in (_compared(run, claim.compares) for run in runs):
         panels.setdefault(panel_of(run.varied), []).append(run)
     decided = [(_name(panel), *_decide_panel(claim, group)) for panel, group in panels.items()]
     states = [state for _, state, _, _ in decided]
@@ -114,6 +118,14 @@ def decide(claim: Claim, runs: Sequence[Measured]) -> Decision:
     open_panels = [(panel, needed) for panel, one, _, needed in decided if one == "undecided"]
     needed = "; ".join(f"{panel}{': ' if panel else ''}{text}" for panel, text in open_panels)
     return Decision(claim, state, evidence, rule_text(claim), needed if state == "undecided" else "")
+
+
+def _compared(run: Measured, setting: str) -> Measured:
+    """The run with the compared setting in the place of the variant, which becomes one of its settings."""
+    if setting == "variant":
+        return run
+    varied = {"attention" if name == "variant" else name: run.varied[name] for name in run.varied if name != setting}
+    return Measured({**varied, "variant": run.varied[setting]}, run.metrics)
 
 
 def _short(variant: str) -> str:
@@ -140,6 +152,8 @@ def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> PanelDecision:
             return _decide_falls(claim, along, runs)
         case Solves():
             return _decide_solves(claim.rule, claim.metric, runs)
+        case Bound():
+            return _decide_bound(claim.rule, claim.metric, runs)
 
 
 def _above(gap: Interval | None, limit: float, *, reached: State, missed: State) -> PanelDecision:
@@ -183,33 +197,16 @@ def _decide_solves(rule: Solves, metric: str, runs: Sequence[Measured]) -> Panel
     return "undecided", text, "; ".join(dict.fromkeys(seeds_needed(*one) for one in open_limits))
 
 
-def margin_text(claim: Claim) -> str:
-    """What a verdict depends on beside the numbers, in the few words shown next to it everywhere."""
-    match claim.rule:
-        case Behind(by=by):
-            return f"margin {by:g}"
-        case Equal(within=within):
-            return f"margin {within:g}"
-        case Falls():
-            return "margin 0"
-        case Solves(reaches=reaches, below=below):
-            return f"at least {reaches:g}, others at most {below:g}"
-
-
-def rule_text(claim: Claim) -> str:
-    """The rule in words."""
-    what = "test loss" if claim.metric == "test_loss" else "accuracy"
-    match claim.rule:
-        case Behind(what=a, than=b, by=by):
-            margin = f" by more than {by:g}" if by else ""
-            worse = f"{_short(a)} is worse than {_short(b)}{margin}"
-            return f"the 95 % interval of the paired difference in {what} says that {worse}"
-        case Equal(what=a, to=b, within=within):
-            gap = f"{_short(a)} − {_short(b)}"
-            return f"the 95 % interval of the paired difference in {what}, {gap}, ends below {within:g}"
-        case Falls(along=along):
-            better = f"{_short(along[-1])} better than {_short(along[0])} at 95 %"
-            return f"{what}: {better}, and no step of the list worse at 95 %"
-        case Solves(what=a, reaches=reaches, others=others, below=below):
-            rest = ", ".join(map(_short, others))
-            return f"95 % intervals of the accuracy: {_short(a)} at least {reaches:g}, {rest} at most {below:g}"
+def _decide_bound(rule: Bound, metric: str, runs: Sequence[Measured]) -> PanelDecision:
+    values = by_seed(runs, rule.what, metric)
+    if not values:
+        return MISSING
+    one = interval(list(values.values()))
+    text = f"{one.mean:.4g}{f' ± {one.half:.2g}' if one.n > 1 else ''}, {plural(one.n, 'seed')}"
+    if one.n < 2:
+        return "undecided", text, "two seeds or more"
+    above: State = "reproduced" if rule.kind == "exceeds" else "not reproduced"
+    below: State = "not reproduced" if rule.kind == "exceeds" else "reproduced"
+    if one.low <= rule.limit < one.high:
+        return "undecided", text, seeds_needed(one, rule.limit)
+    return above if one.low > rule.limit else below, text, ""

@@ -43,6 +43,8 @@ class Job:
     settings: TrainSettings
     folder: RunFolder
     diagnose: Diagnosis = lambda network, module: f"first bad output: {module}" if module else "all outputs are finite"
+    measured: Callable[[], Mapping[str, float]] = dict
+    """What else is measured with each test, by names that begin with ``test_``."""
     counted: Callable[[], Mapping[str, int]] = dict
     """What else this process has counted so far, by name; kept in checkpoints, its sums are part of the result."""
     objective: Objective = field(default_factory=Objective)

@@ -181,6 +181,7 @@ class TrainingLoop:
         size = settings.eval_batch_size or rows
         with self._autocast():
             values = self.job.objective.measure(self.job.network, self.job.test, size, self.share, self.device)
+        values |= self.job.measured()
         self._away += time.perf_counter() - began
         self._record(values)
         named = {n.replace("test_", "test/"): value for n, value in values.items() if not isinstance(value, list)}
