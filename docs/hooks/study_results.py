@@ -14,6 +14,7 @@ from repository_links import ROOT
 from variant_page import breakable
 
 from softmax_rnn.report.claims_page import counts_text
+from softmax_rnn.report.study_words import beside_ours
 from softmax_rnn.study.result_file import is_results, read_results
 from softmax_rnn.study.scoreboard import scoreboard
 
@@ -40,9 +41,12 @@ def _claims(study: dict[str, Any]) -> Iterator[str]:
 
 def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     study, machine = results["study"], results["machine"]
-    yield from (f"## {study['title']}", "", study["asks"].strip(), "", f"*In the paper:* {study['found'].strip()}", "")
+    scale = study.get("scale") or "cpu"
+    yield from (f"## {study['title']}{'' if scale == 'cpu' else f' ({scale})'}", "", study["asks"].strip(), "")
+    yield from (f"*What was known:* {study['found'].strip()}", "")
+    option = "" if scale == "cpu" else f" --scale {scale}"
     hours = sum(run["seconds"] or 0 for run in results["runs"]) / 3600
-    yield f"`softmax-rnn study {study['name']}`, {machine['date']}, {machine['processor']}, {machine['cores']} cores,"
+    yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machine['processor']}, {machine['cores']} cores,"
     yield f"torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
     yield from (f"[All numbers](benchmarks/{path.name}).", "")
     yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
@@ -52,6 +56,20 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
     yield from _final(results["summary"]["final"])
+    yield from _published(results)
+
+
+def _published(results: dict[str, Any]) -> Iterator[str]:
+    """Numbers of others with ours beside them."""
+    rows = [row for one in results["published"] for row in beside_ours(results, one)]
+    if not rows:
+        return
+    yield from ("Published by others, with other models, data and budgets:", "")
+    yield from ("| Source (theirs) | What | Their value | Unit | Ours, at our scale |", "|---|---|---|---|---|")
+    for row in rows:
+        ours = f"{row['ours'].text} ({row['setting']})" if row["ours"] else ""
+        yield f"| {row['source']} | {row['what']} | {row['value']:g} | {row['unit']} | {ours} |"
+    yield ""
 
 
 def _final(rows: list[dict[str, Any]]) -> Iterator[str]:

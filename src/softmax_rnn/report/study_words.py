@@ -105,7 +105,7 @@ def _about(facts: Mapping[str, Any]) -> str:
 
 def published_section(results: Results) -> Section | None:
     """Numbers of others, marked as theirs; ours beside those that name a variant, a line per setting."""
-    rows = [row for one in results.get("published") or [] for row in _beside_ours(results, one)]
+    rows = [row for one in results.get("published") or [] for row in beside_ours(results, one)]
     if not rows:
         return None
     columns: list[ColumnOf] = [(Column("source (theirs)", select=True), "source"), ("what", "what")]
@@ -118,7 +118,7 @@ def published_section(results: Results) -> Section | None:
     return Section("published", "Published by others", [Prose(text), table])
 
 
-def _beside_ours(results: Results, one: Mapping[str, Any]) -> Iterator[Row]:
+def beside_ours(results: Results, one: Mapping[str, Any]) -> Iterator[Row]:
     """A published number with ours for its variant, in the same unit, in every setting."""
     metric = "test_accuracy" if one.get("unit") == "accuracy" else "test_loss"
     name = one.get("variant") or one["what"]
