@@ -46,8 +46,8 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     yield from (f"*What was known:* {study['found'].strip()}", "")
     option = "" if scale == "cpu" else f" --scale {scale}"
     hours = sum(run["seconds"] or 0 for run in results["runs"]) / 3600
-    yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machine['processor']}, {machine['cores']} cores,"
-    yield f"torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
+    yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machine['processor']},"
+    yield f"{machine['cores']} cores, torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
     yield from (f"[All numbers](benchmarks/{path.name}).", "")
     yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
     for one in results["claims"]:
