@@ -1,4 +1,4 @@
-"""All claims of the paper on one page: the verdict at each scale, the numbers, and what would decide the rest."""
+"""All claims on one page, the paper's first: the verdict at each scale, the numbers, what would decide the rest."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def claims_page(board: Board) -> Page:
     text = "What would decide an undecided claim is an estimate: so many seeds, if mean and spread stay as they are."
     command = CommandBlock(f"softmax-rnn report {board['folder']}", "This page.")
     sections.append(Section("repeat", "To repeat it", [Prose(text), command]))
-    return Page("The claims of the paper", counts_text(board["studies"]), sections)
+    return Page("Every claim at each scale", counts_text(board["studies"]), sections)
 
 
 def counts_text(studies: Sequence[Board]) -> str:
@@ -61,5 +61,5 @@ def claims_table(study: Board) -> TableBlock:
 
 
 def _study(study: Board) -> Section:
-    blocks: list[Block] = [Prose(f"The paper found: {study['found']}")] if study["found"] else []
+    blocks: list[Block] = [Prose(f"What was known: {study['found']}")] if study["found"] else []
     return Section(as_id(study["name"]), study["title"], [*blocks, claims_table(study)])

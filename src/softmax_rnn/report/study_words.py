@@ -60,7 +60,7 @@ def facts_of(results: Results) -> dict[str, str]:
 def verdicts_section(results: Results) -> Section | None:
     """What became of each claim of the paper at this scale."""
     study, claims = results["study"], results.get("claims") or []
-    blocks: list[Block] = [Prose(f"The paper found: {study['found']}")] if study.get("found") else []
+    blocks: list[Block] = [Prose(f"What was known: {study['found']}")] if study.get("found") else []
     if claims:
         final = results.get("summary", {}).get("final", [])
         blocks += [Note(ONE_SEED, "warning")] if final and seeds_of(final) < 2 else []

@@ -107,7 +107,7 @@ class Study(Part):
     title: str
     asks: str
     found: str = ""
-    """What the paper found."""
+    """What was known: the paper's finding, or what others have published."""
     scales: dict[Literal["cpu", "overnight", "paper"], Scale]
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """New attentions by name, for all grids: see the setting ``variants`` of a run."""
