@@ -71,8 +71,9 @@ def test_scores_are_measured_with_each_test_and_change_nothing(tmp_path):
         scores.append((q @ k.mT / q.shape[-1] ** 0.5).tril().abs().max())
 
     model.model.layers[0].self_attn.register_forward_pre_hook(look, with_kwargs=True)
-    for i in range(len(rows)):
-        model(input_ids=torch.from_numpy(rows[i]["input_ids"])[None], use_cache=False)
+    with torch.no_grad():
+        for i in range(len(rows)):
+            model(input_ids=torch.from_numpy(rows[i]["input_ids"])[None], use_cache=False)
     assert float(max(scores)) == pytest.approx(result["test_largest_score"], rel=1e-5)
 
 

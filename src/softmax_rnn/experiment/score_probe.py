@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from softmax_rnn.model import SoftmaxRNNForCausalLM
 
 TOKENS = 512
-ORDERS = 40
+ORDERS = 150
 EPSILON = 0.01
 
 

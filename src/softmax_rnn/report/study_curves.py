@@ -55,7 +55,7 @@ def scores_section(results: Results) -> Section | None:
     if not charts:
         return None
     text = "Measured on the first 512 tokens of the test text. The order for 1 % is the lowest from which the output of"
-    text += " every layer is within 1 % of softmax's on average; 40 stands for 40 or more."
+    text += " every layer is within 1 % of softmax's on average; 150 stands for 150 or more."
     return Section("scores", "How far the scores reach", [Prose(text), *charts])
 
 
