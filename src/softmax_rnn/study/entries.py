@@ -85,7 +85,7 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
 def _score_curves(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What was measured of the scores with each test, by name; nothing where the run was not asked to."""
     names = [name for name in SCORES if tested and name in tested[0]]
-    curves = {name: [[line["step"], line[name]] for line in tested] for name in names}
+    curves = {name: [[line["step"], line.get(name)] for line in tested] for name in names}
     return {"score_curves": curves} if curves else {}
 
 
@@ -101,7 +101,8 @@ def checked_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def _check_line(line: dict[str, Any], number: int) -> None:
-    for name in (*(_TRAINED if "loss" in line else ()), *(_TESTED if "test_loss" in line else ())):
+    wanted = (*(_TRAINED if "loss" in line else ()), *(_TESTED if "test_loss" in line else ()))
+    for name in (*wanted, *(name for name in SCORES if name in line)):
         if name not in line:
             raise InputError(f"line {number}: {name} is missing")
         value = line[name]

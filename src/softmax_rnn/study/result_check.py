@@ -52,6 +52,10 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(map(_number_or_none, value))
 
 
+def _curves(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_curve, value.values()))
+
+
 def _scalars(value: Any) -> bool:
     return isinstance(value, dict) and not any(isinstance(one, dict | list) for one in value.values())
 
@@ -64,6 +68,7 @@ _EXPECTED: dict[Test, str] = {
     _list: "a list",
     _object: "an object",
     _curve: "a list of pairs of a step and a number",
+    _curves: "curves by name",
     _numbers: "a list of numbers",
     _scalars: "an object of texts and numbers",
     is_integer: "a whole number",
@@ -74,7 +79,12 @@ _STUDY_OPTIONAL: dict[str, Test] = {"asks": _text, "found": _text, "scale": _tex
 _STUDY_OPTIONAL |= {"minutes": _number_or_none}
 _RUN: dict[str, Test] = {"name": _text, "grid": _text, "varied": _object, "folder": _text, "error": _text_or_none}
 _RUN |= {"settings": _object, "train_curve": _curve, "test_curve": _curve, "accuracy_curve": _curve}
-_RUN_OPTIONAL: dict[str, Test] = {"by_position": _numbers, "seconds": _number_or_none, "label": _text}
+_RUN_OPTIONAL: dict[str, Test] = {
+    "by_position": _numbers,
+    "score_curves": _curves,
+    "seconds": _number_or_none,
+    "label": _text,
+}
 _SETTINGS: dict[str, Test] = {"variant": _text, "steps": is_integer, "context": is_integer, "data": _object}
 _VARIANT: dict[str, Test] = {"formula": _text, "parts": _object, "same_as": _texts, "notes": _texts}
 _CLAIM: dict[str, Test] = dict.fromkeys(("claim", "state", "evidence"), _text)

@@ -161,7 +161,8 @@ def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[st
         "accuracy": [[(step, y) for step, y in entry["accuracy_curve"] if _is_number(y)] for entry in entries],
     }
     for name in entries[0].get("score_curves", {}):
-        kinds[name] = [[tuple(point) for point in entry.get("score_curves", {}).get(name, [])] for entry in entries]
+        curves = [entry.get("score_curves", {}).get(name, []) for entry in entries]
+        kinds[name] = [[(step, y) for step, y in curve if _is_number(y)] for curve in curves]
     for kind, curves in kinds.items():
         for step, values in _together(curves):
             yield place | {"kind": kind, "step": step, **values}
