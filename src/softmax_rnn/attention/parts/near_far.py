@@ -89,7 +89,7 @@ class NearFar(NearKeys):
         far_scale = torch.where(both.is_far, far_scale, torch.finfo(far_scale.dtype).min)
         scale = torch.maximum(near.log_scale.to(far_scale.dtype), far_scale)
         here, there = torch.exp(near.log_scale - scale), torch.exp(far_scale - scale)
-        total = near.numerator * here[..., None] + far.numerator * there[..., None]
+        total = torch.addcmul(near.numerator * here[..., None], far.numerator, there[..., None])
         row_sum = None
         if near.row_sum is not None and far.row_sum is not None:
             row_sum = near.row_sum * here + far.row_sum * there
