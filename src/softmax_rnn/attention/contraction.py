@@ -69,6 +69,8 @@ class Contraction:
     """What multiplies the channels of the product of a query with its own key, in place of a decay."""
     levels: LevelWeights | None = None
     """What multiplies the weights of each level of the past."""
+    reads_largest: bool = False
+    """Whether log_scale has to be the largest logarithm of the row, which is part of the function."""
     half: torch.dtype | None = None
     """The half-precision dtype that the caller's tensors had: products on a card may take their factors in it."""
 

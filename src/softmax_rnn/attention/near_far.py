@@ -104,7 +104,7 @@ def _near(call: Call, job: Contraction, structure: NearFar, form: Form) -> Sums:
     q = job.q
     if call.spec.feature_map is not None:
         q = call.q.unflatten(1, q.shape[1:3]) * call.shape.key_dim**-0.5
-    job = replace(job, score=Exp(), q=q, negative=None)
+    job = replace(job, score=Exp(), q=q, negative=None, reads_largest=structure.reads_largest)
     if structure.divides_apart:
         job = replace(job, decay=None, wants_row_sum=True)
     if form.name == "chunked" and not structure.reads_largest and can_band(job):

@@ -54,7 +54,9 @@ def setting_of(job: Contraction) -> Setting:
 
 def _scores_are_small(job: Contraction) -> bool:
     """Whether |q||k| bounds the logarithms of all weights, and is small."""
-    if not job.score.is_exponential or job.decay is not None or job.levels is not None or not may_look(job.q):
+    if not job.score.is_exponential or job.reads_largest or not may_look(job.q):
+        return False
+    if job.decay is not None or job.levels is not None:
         return False
     return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max()) <= SMALL_SCORE
 
