@@ -1,11 +1,13 @@
 """Kernels compiled for cards that need not be there, and what their machine code says.
 
 Registers, spills, shared memory and tensor-core instructions come from the binary: `cuobjdump` and `nvdisasm` lie in
-the Triton wheel, AMD's assembly states its own figures.
+the Triton wheel, AMD's assembly states its own figures. `python -m softmax_rnn.bench.compiled` adds the rows that the
+table of tiles lacks.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import tempfile
@@ -15,7 +17,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, Tile, candidates, padded
+from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, TABLE, Tile, candidates, padded, table
+from softmax_rnn.files import write_whole
 
 DIMS = (64, 128)
 DTYPES = ("bfloat16", "float32")
@@ -152,6 +155,20 @@ def search(kernel: str, target: str, dim: int, dtype: str) -> dict[str, Any] | N
     return None
 
 
+def complete() -> None:
+    """Add the rows that the table lacks, one after the other; what was interrupted goes on where it was."""
+    there = {(row["kernel"], row["target"], row["dim"], row["dtype"]): row for row in table()}
+    for key in rows():
+        if key in there:
+            continue
+        row = search(*key)
+        print(*key, "no tile fits" if row is None else row["tile"], flush=True)
+        if row is not None:
+            there[key] = row
+            lines = ",\n".join(f"  {json.dumps(there[one])}" for one in rows() if one in there)
+            write_whole(TABLE, lambda path, text=f"[\n{lines}\n]\n": path.write_text(text, encoding="utf-8"))
+
+
 def _function(kernel: str) -> Any:
     from softmax_rnn.attention.kernels.triton.device import backward, forward, linear, states
 
@@ -209,3 +226,7 @@ def _amd(asm: dict[str, Any]) -> tuple[int, int, int]:
 
 def _told(tool: Path, *arguments: str) -> str:
     return subprocess.run([str(tool), *arguments], capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    complete()

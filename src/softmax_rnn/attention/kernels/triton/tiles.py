@@ -40,7 +40,7 @@ class Tile:
     @property
     def options(self) -> dict[str, int]:
         """What the compiler is told beside the sizes."""
-        told = {"num_warps": self.warps, "num_stages": self.stages}
+        told = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
         return told if self.registers is None else told | {"maxnreg": self.registers}
 
     @property
