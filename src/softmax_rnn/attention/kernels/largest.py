@@ -36,9 +36,12 @@ def with_largest(job: Contraction, sums: Sums) -> Sums:
 def _largest_keys(job: Contraction) -> Int[Tensor, "B K G Tq"]:
     """The key of each query that has the largest weight, a block of queries at a time."""
     found, time = [], job.k.shape[2]
-    at_once = traced(job.q)  # in a graph for any length there are no blocks
-    for first in [job.past] if at_once else range(job.past, time, QUERIES):
-        queries = slice(first, time if at_once else min(first + QUERIES, time))
+    if traced(job.q):  # in a graph for any length there are no blocks
+        everything = slice(0, time)
+        allowed = job.visibility.allowed(slice(job.past, time), everything, job.q.device)[:, None, None]
+        return _logarithms(job, slice(job.past, time), everything).masked_fill(~allowed, -torch.inf).argmax(-1)
+    for first in range(job.past, time, QUERIES):
+        queries = slice(first, min(first + QUERIES, time))
         logs, keys = [], []
         for place in _stretches(job, queries):
             x = _logarithms(job, queries, place)
@@ -52,7 +55,7 @@ def _largest_keys(job: Contraction) -> Int[Tensor, "B K G Tq"]:
 def _stretches(job: Contraction, queries: slice) -> list[slice]:
     """The keys that some of the queries see: sinks, and what the windows reach."""
     near = job.visibility.near
-    if near is None or traced(job.q) or not job.visibility.is_plain:
+    if near is None or not job.visibility.is_plain:
         return [slice(0, queries.stop)]
     start = queries.start - near.width + 1
     return [slice(0, queries.stop)] if start <= near.sinks else [slice(0, near.sinks), slice(start, queries.stop)]
