@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention.cases import LITERAL, MASKS, attention, in_pieces, inputs, step_by_step
+from attention.cases import MASKS, attention, in_pieces, inputs, literal_form, step_by_step
 from attention.compare import errors, run, seeded
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
@@ -38,19 +38,19 @@ TIME = 37
 
 
 def found(case: dict[str, Any]) -> dict[str, float]:
-    """The errors of the output and of each gradient, against the literal loop in float64 on the same rounded inputs."""
+    """The errors of the output and of each gradient, against the literal form in float64 on the same rounded inputs."""
     if "score" in case:
         return half_found(case)
-    name, spec = case["name"], VARIANTS[case["name"]]
+    spec = VARIANTS[case["name"]]
     time = case.get("time", TIME)
     dims = {"key_dim": case.get("key_dim", 8), "value_dim": case.get("value_dim", 5)}
     # Through the state everywhere, or nowhere.
     form.STATE_PAYS, form.CHUNK = (0.0, CHUNK) if case.get("state") else (1e9, 512)
     form.WALKS = case.get("walks", 10**9)
     dtype = getattr(torch, case.get("dtype", "float32"))
-    tensors = {key: x.to(dtype) for key, x in inputs(spec, time=time, **dims).items()}
+    tensors = {key: x.to(dtype) for key, x in inputs(spec, time=time, heads=2, kv_heads=1, **dims).items()}
     masks = MASKS[case.get("mask", "plain")](time)
-    truth = run(LITERAL[name], {key: x.double() for key, x in tensors.items()}, **masks)
+    truth = run(attention(spec, form=literal_form(spec)), {key: x.double() for key, x in tensors.items()}, **masks)
     how = case.get("how", "whole")
     if how == "pieces":
         function = in_pieces(spec, [5, 6, 22], first_form="triton")
