@@ -11,7 +11,7 @@ its formula does not mention.
     q (B, H, T, D), k (B, Hkv, T, D), v (B, Hkv, T, E)   rotated; query head h reads kv head h // (H / Hkv)
     input_gate, output_gate (B, H, T)   gⁱ, gᵒ after the sigmoid; the two cumulative variants take g raw
     forget_gate (B, H, T)               log decay of each step
-    norm_weight, norm_bias (E)          absent: 1 and 0
+    norm_weight, norm_bias (E)          absent: 1 and 0; norm_weight (H, 1, E) where a norm is over all heads
     length_exponent (H)                 c, before the sigmoid
     beta (B, H, T)                      β, how much of a difference is written
     key_mask (B, T)                     True = real, False = padding
@@ -269,7 +269,7 @@ def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v_{i−b}, over the positions t
 # ---- From the formula of one row to a function of tensors
 # Tensors without an axis of the batch.
 PARAMETERS = {"norm_weight", "norm_bias", "length_exponent", "log_rate", "bonus", "skip_weight", "skip_taps"}
-PARAMETERS |= {"level_scales", "near_weight", "far_gate"}
+PARAMETERS |= {"level_scales", "near_weight", "far_gate", "lower_bound"}
 ABSENT = {"input_gate": None, "output_gate": None, "forget_gate": None, "norm_weight": 1.0, "norm_bias": 0.0}
 
 
@@ -369,6 +369,10 @@ def rms5(r: Row, y: Tensor) -> Tensor:  # the RMS norm with an eps of 1e-5
     return y / ((y**2).mean(-1, keepdim=True) + 1e-5).sqrt() * r.x.norm_weight
 
 
+def rms_across_heads(r: Row, y: Tensor) -> Tensor:  # the same, with one mean over the channels of all heads
+    return y / ((y**2).mean() + 1e-5).sqrt() * r.x.norm_weight[:, 0]
+
+
 def channel_out_gate(r: Row) -> Tensor:  # gᵒ_i, a value per channel
     return r.x.output_gate[:, r.i]
 
@@ -408,7 +412,7 @@ def mamba(r: Row, j: int) -> Tensor:  # q·k · exp(−e^A Σ Δ) · Δ_j
 
 
 def mamba2(weight: Weight) -> Callable[..., Tensor]:  # RMS(SiLU(z) ⊙ (Σ w v + D v))
-    return f(lambda r: rms5(r, channel_out_gate(r) * (sum_v(r, weight) + own_value(r))))
+    return f(lambda r: rms_across_heads(r, channel_out_gate(r) * (sum_v(r, weight) + own_value(r))))
 
 
 def gated_rms(weight: Weight) -> Callable[..., Tensor]:  # SiLU(g) ⊙ RMS(Σ w v)
@@ -494,10 +498,14 @@ def channel_dot(r: Row, j: int) -> Tensor:  # Σ_c q_c k_c decay_c
     return (r.q * r.k(j) * channel_decay(r, j, lambda t: r.x.channel_gate[:, t], r.i)).sum(-1, keepdim=True)
 
 
-def hgrn2(r: Row, j: int) -> Tensor:  # SiLU(q)·((1 − α_j) ⊙ decay)/√d, α = σ(k)
-    k = 1 - torch.sigmoid(r.k(j))
-    keep = channel_decay(r, j, lambda t: torch.log(torch.sigmoid(r.k(t))), r.i)
-    return (r.q * torch.sigmoid(r.q) * k * keep).sum(-1, keepdim=True) / math.sqrt(r.d)
+def hgrn2(r: Row, j: int) -> Tensor:  # SiLU(q)·((1 − α_j) ⊙ decay)/√d, α = b + (1 − b) σ(k), b = σ(lower_bound)
+    b = torch.sigmoid(by_head(r, r.x.lower_bound))
+
+    def alpha(t: int) -> Tensor:
+        return b + (1 - b) * torch.sigmoid(r.k(t))
+
+    keep = channel_decay(r, j, lambda t: torch.log(alpha(t)), r.i)
+    return (r.q * torch.sigmoid(r.q) * (1 - alpha(j)) * keep).sum(-1, keepdim=True) / math.sqrt(r.d)
 
 
 def rwkv6(r: Row, j: int) -> Tensor:  # the decay of the query's own step comes after it has read; u on its own key
@@ -518,7 +526,7 @@ def gla_taylor_2(r: Row, j: int) -> Tensor:
 
 ORACLE |= {
     "gla": gated_rms(gla),
-    "hgrn2": f(lambda r: rms5(r, sum_v(r, hgrn2))),
+    "hgrn2": f(lambda r: rms_across_heads(r, sum_v(r, hgrn2))),
     "rwkv6": f(lambda r: channel_out_gate(r) * ln(r, sum_v(r, rwkv6))),
     "gla_taylor_2": normalised(gla_taylor_2),
 }

@@ -91,11 +91,16 @@ def test_the_constant_term_never_decays():
         assert_close(attend(spec, **tensors, form=form)[:, :, -1], mean)
 
 
-@pytest.mark.parametrize("bound", [0.0, 0.3])
-def test_tied_keys(bound):
-    tied = AttentionSpec(score=power_score(1), forget_gate=KeyDecay(bound), normaliser=None)
+@pytest.mark.parametrize("layer", [None, 0, 3])
+def test_tied_keys(layer):
+    gate = KeyDecay(learned_bound=True)
+    if layer is not None:
+        gate = gate.of_layer(layer, 4)
+    tied = AttentionSpec(score=power_score(1), forget_gate=gate, normaliser=None)
     tensors = inputs(tied)
+    assert ("lower_bound" in tensors) == (layer != 0)
     k = tensors["k"]
+    bound = tensors["lower_bound"].sigmoid()[:, None] if layer != 0 else 0.0
     alpha = bound + (1 - bound) * k.sigmoid()
     gate = alpha.log().repeat_interleave(2, 1)
     apart = AttentionSpec(score=power_score(1), forget_gate=ChannelGate(), normaliser=None)
@@ -114,8 +119,10 @@ def test_what_cannot_be_is_refused():
         ChannelGate(Decay.SCALED)
     with pytest.raises(InputError, match="rank: expected"):
         ChannelGate(rank=0)
-    with pytest.raises(InputError, match="lower_bound: expected"):
-        KeyDecay(1.0)
+    with pytest.raises(InputError, match="layer: expected 0 to 3, got 4"):
+        KeyDecay(learned_bound=True, layer=4, layers=4)
+    with pytest.raises(InputError, match="first_bias: expected one number, or the first and the last head's"):
+        ForgetGate(first_bias=(1.0, 2.0, 3.0))
     with pytest.raises(InputError, match="write_rule: expected a decay per head"):
         AttentionSpec(score=linear, forget_gate=ChannelGate(), normaliser=None, write_rule=DeltaRule())
     with pytest.raises(InputError, match="structure: a decay per channel has no structure"):

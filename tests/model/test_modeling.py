@@ -28,6 +28,7 @@ def test_attention_holds_only_what_its_spec_needs(variant):
     projections = {f"{x}_proj.weight" for x in "qkvo"}
     conv = {"conv.weight"} if config.conv_width else set()
     conv |= {"conv.bias"} if config.conv_bias else set()
+    conv |= {f"token_shift.{x}" for x in ("common", "mixes", "down", "up")} if config.token_shift else set()
     assert {name for name in found if not name.startswith("parts.")} == projections | conv
 
 

@@ -134,7 +134,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
             said.append("the clamp is never reached: a cosine is at most 1")
         else:
             said.append("the scale of the score cancels: a constant factor of all weights")
-    if isinstance(spec.output_norm, (RMSNorm, LayerNorm)):
+    if isinstance(spec.output_norm, (RMSNorm, LayerNorm)) and not getattr(spec.output_norm, "across_heads", False):
         norm, eps = _words(spec.output_norm.kind), spec.output_norm.eps
         if is_positive_row_factor(spec) and spec.skip is None:
             said.append(f"the normaliser cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")

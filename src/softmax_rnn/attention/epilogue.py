@@ -76,6 +76,12 @@ class Output:
         """The row minus its mean."""
         return replace(self, y=self.y - self.y.mean(-1, keepdim=True))
 
+    def heads_joined(self) -> Output:
+        """The rows of all heads as one row (B, 1, T, H · E), in units of the largest."""
+        largest = None if self.log_scale is None else self.log_scale.detach().amax(1, keepdim=True)
+        row = self if largest is None else self.times_exp(-largest)
+        return Output(row.value().transpose(1, 2).flatten(2)[:, None], None, largest)
+
     def is_moderate(self) -> bool:
         """Whether the row and the squares of its entries are known to be floats: then the platform's norm will do."""
         if not may_look(self.y):

@@ -23,7 +23,7 @@ def features(
         q = spec.feature_map.features(q, Side(True, tensors, positions))
         k = spec.feature_map.features(k, Side(False, tensors, positions))
     if spec.forget_gate is not None:
-        k = spec.forget_gate.keys(k, given)
+        k = spec.forget_gate.keys(k, given, tensors)
     scale = spec.score.scale if spec.score.scale is not None else q.shape[-1] ** -0.5
     return (q if scale == 1 else q * scale), k
 

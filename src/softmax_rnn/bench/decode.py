@@ -60,10 +60,10 @@ def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
     config = model.config
     cache = SpecCache(config.specs)
     for index, spec in enumerate(config.specs):
-        assert spec is not None and config.head_dim is not None
-        heads = config.num_attention_heads
+        assert spec is not None
+        sizes = {"heads": config.num_attention_heads, "key_dim": config.key_dim, "value_dim": config.value_dim}
         layer = cache.attention_layer(index)
-        state = random_state(init_state(spec, batch=1, heads=heads, key_dim=config.head_dim), context)
+        state = random_state(init_state(spec, batch=1, **sizes), context)
         if isinstance(state, GrowingState) and isinstance(spec.structure, NearKeys):
             state = state.trimmed(spec.structure)
         layer.state = state

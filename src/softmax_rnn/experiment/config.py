@@ -155,6 +155,10 @@ def has_gates(spec: AttentionSpec) -> bool:
     return any(gate is not None for gate in (spec.input_gate, spec.output_gate, spec.forget_gate))
 
 
+UNUSUAL = {"mixer", "conv_width", "key_expand"}
+"""Options of a block that not every shape can have."""
+
+
 def usual_model(config: RunConfig) -> bool:
     """Whether the model can be built for certain, seen without building it, which takes torch and seconds.
 
@@ -173,7 +177,7 @@ def usual_model(config: RunConfig) -> bool:
     shape |= {name: value for name, value in config.model.items() if name in counts}
     heads, width = shape["num_attention_heads"], shape["hidden_size"]
     divided = heads % shape.get("num_key_value_heads", heads) == 0 and width % heads == 0
-    return divided and shape.get("head_dim", width // heads) % 2 == 0 and not set(block) & {"mixer", "conv_width"}
+    return divided and shape.get("head_dim", width // heads) % 2 == 0 and not set(block) & UNUSUAL
 
 
 def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:

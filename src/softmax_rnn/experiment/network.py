@@ -115,13 +115,13 @@ def save_network(
 
 def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
     """The bytes that decoding carries after so many tokens, in float32, over all layers and heads."""
-    assert config.head_dim is not None
     assert config.num_key_value_heads is not None
     numbers = 0
     for spec in config.specs:
         if spec is None:
             continue
-        numbers += config.num_key_value_heads * state_numbers_after(spec, config.head_dim, config.head_dim, tokens)
+        heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
+        numbers += heads * state_numbers_after(spec, config.key_dim, config.value_dim, tokens)
     return 4 * numbers
 
 

@@ -116,6 +116,6 @@ def layer_bytes(model: PreTrainedModel, spec: AttentionSpec | None, context: int
     config: Any = model.config
     if spec is None:
         return 0
-    dim, value_dim = config.head_dim, getattr(config, "value_dim", None) or config.head_dim
+    dim, value_dim = (getattr(config, name, None) or config.head_dim for name in ("key_dim", "value_dim"))
     heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
     return 4 * heads * state_numbers_after(spec, dim, value_dim, context)

@@ -26,7 +26,7 @@ class SpecLayer(CacheLayerMixin):
         self.structure = structure
         self.state: State | None = None
         self.tail: Tensor | None = None
-        """The last inputs of the short convolution (B, W − 1, C)."""
+        """The last inputs of the short convolution or the token shift (B, W − 1, C)."""
         self.sums: Tensor | None = None
         """The running keys and values of the chunk (B, C)."""
         self.length = 0
@@ -65,7 +65,9 @@ class SpecLayer(CacheLayerMixin):
         if self.state is not None and not isinstance(self.state, GrowingState):
             raise InputError("crop: a state of fixed size holds sums over all positions; the last cannot be removed")
         if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):
-            raise InputError("crop: this layer keeps running values (a convolution, a cumulative gate, a scan)")
+            raise InputError(
+                "crop: this layer keeps running values (a convolution, a shift, a cumulative gate, a scan)"
+            )
         if isinstance(self.structure, ChunkEnds) and count:
             raise InputError("crop: keys inside chunks are gone, positions cannot be taken back")
         if not isinstance(self.structure, NearKeys) or not isinstance(self.state, GrowingState):

@@ -66,8 +66,12 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
     """Causal depthwise convolution over q, k and v with this many taps, before RoPE."""
     conv_activation: str | None = None
     conv_bias: bool = False
-    value_dim: int | None = None
-    """The dimension of a head's values; None: that of its queries and keys. RetNet has twice as many."""
+    token_shift: bool = False
+    """Each projection reads its own mixture of a position and the one before it, as in RWKV-6."""
+    key_expand: float = 1.0
+    """The dimension of a head's queries and keys, in units of ``head_dim``: ½ in GLA."""
+    value_expand: float = 1.0
+    """That of its values: 2 in RetNet."""
     shared_query_key: bool = False
     """One query and one key for all heads, as in Mamba-2: heads differ in their values, decays and gates."""
     chunk_scan: bool = False
@@ -90,8 +94,12 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
             raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {self.attention_dropout}")
         if self.conv_width is not None and self.conv_width < 1:
             raise InputError(f"conv_width: expected 1 or more, or None, got {self.conv_width}")
-        if self.value_dim is not None and self.value_dim < 1:
-            raise InputError(f"value_dim: expected 1 or more, or None (the dimension of a head), got {self.value_dim}")
+        if self.conv_width is not None and self.token_shift:
+            raise InputError("token_shift: expected a token shift or a convolution (conv_width), got both")
+        for name in ("key_expand", "value_expand"):
+            dim = (self.head_dim or 0) * getattr(self, name)
+            if not (dim >= 1 and dim == round(dim)):
+                raise InputError(f"{name}: expected a whole number of channels, got {dim:g} of {self.head_dim}")
         if self.conv_activation is not None and self.conv_activation not in ACT2FN:
             raise unknown_name("conv_activation", self.conv_activation, list(ACT2FN))
         self._check_chunks()
@@ -106,6 +114,18 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
                 raise InputError(f"{name}: no layer sees the ends of chunks; expected a spec such as rat_16")
         if self.chunk_scan and (self.value_dim not in (None, self.head_dim) or self.shared_query_key):
             raise InputError("chunk_scan: keys and values share their gates, so they need as many channels")
+
+    @property
+    def key_dim(self) -> int:
+        """The dimension of a head's queries and keys."""
+        assert self.head_dim is not None
+        return round(self.head_dim * self.key_expand)
+
+    @property
+    def value_dim(self) -> int:
+        """The dimension of a head's values."""
+        assert self.head_dim is not None
+        return round(self.head_dim * self.value_expand)
 
     @property
     def specs(self) -> tuple[AttentionSpec | None, ...]:

@@ -15,6 +15,28 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 
 
+def earlier_inputs(
+    x: Float[Tensor, "B T C"],
+    reach: int,
+    key_mask: Bool[Tensor, "B T"] | None,
+    segment_ids: Int[Tensor, "B T"] | None,
+    tail: Float[Tensor, "B R C"] | None,
+) -> tuple[list[Float[Tensor, "B T C"]], Float[Tensor, "B R C"]]:
+    """x_{t−1} … x_{t−reach}, 0 for padding and other documents, and the last inputs for the piece that follows."""
+    time = x.shape[1]
+    if key_mask is not None:
+        x = x.masked_fill(~key_mask[..., None], 0)
+    joined = F.pad(x, (0, 0, reach, 0)) if tail is None else torch.cat([tail.to(x.dtype), x], dim=1)
+    found = []
+    for back in range(1, reach + 1):
+        earlier = joined[:, reach - back : reach - back + time]
+        if segment_ids is not None:
+            same = F.pad(segment_ids[:, back:] == segment_ids[:, :-back], (min(back, time), 0))
+            earlier = earlier * same[..., None]
+        found.append(earlier)
+    return found, joined[:, time:]
+
+
 class ShortConv(nn.Module):
     """The convolution over ``channels``; the last W − 1 inputs are the tail that the next piece needs.
 
@@ -51,18 +73,11 @@ class ShortConv(nn.Module):
         tail: Float[Tensor, "B L C"] | None = None,
     ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B L C"]]:
         """The output and the tail after it; padding counts as 0 for the positions after it."""
-        time, reach = x.shape[1], self.width - 1
         # Padding still sees itself: a query of zeros would make a row sum of 0 in a row that is never read.
         y = x * self.weight[:, -1]
-        if key_mask is not None:
-            x = x.masked_fill(~key_mask[..., None], 0)
-        joined = F.pad(x, (0, 0, reach, 0)) if tail is None else torch.cat([tail.to(x.dtype), x], dim=1)
-        for back in range(1, self.width):
-            earlier = joined[:, reach - back : reach - back + time]
-            if segment_ids is not None:
-                same = F.pad(segment_ids[:, back:] == segment_ids[:, :-back], (min(back, time), 0))
-                earlier = earlier * same[..., None]
-            y = y + earlier * self.weight[:, reach - back]
+        earlier, tail = earlier_inputs(x, self.width - 1, key_mask, segment_ids, tail)
+        for back, past in enumerate(earlier, start=2):
+            y = y + past * self.weight[:, -back]
         if self.bias is not None:
             y = y + self.bias
-        return self.activation(y), joined[:, time:]
+        return self.activation(y), tail

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from softmax_rnn.attention.parts.base import Declaration, First, Projection
+from softmax_rnn.attention.parts.base import Declaration, First, Projection, identity
 from softmax_rnn.attention.spec import AttentionSpec
 
 
@@ -47,7 +47,7 @@ class SpecTensors(nn.Module):
         for name, declared in spec.declared.items():
             if isinstance(declared.made, Projection):
                 width = math.prod(self._own_shape(declared))
-                self.add_module(name, _linear(hidden_size, width, declared.made.rank, device, dtype))
+                self.add_module(name, _linear(hidden_size, width, declared.made, device, dtype))
             else:
                 first = torch.empty(self._own_shape(declared), device=device, dtype=dtype)
                 self.register_parameter(name, nn.Parameter(first))
@@ -73,15 +73,19 @@ class SpecTensors(nn.Module):
             else:
                 _fill(getattr(self, name), declared.made.first, self._own_shape(declared))
 
-    def forward(self, hidden: Float[Tensor, "B T hidden"]) -> dict[str, Tensor]:
-        """The tensors by the names that `attend` takes."""
+    def forward(self, hidden: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors by the names that `attend` takes; ``hidden`` (B, T, hidden) is one for all, or one per name."""
         return {name: self._tensor(name, declared, hidden) for name, declared in self.spec.declared.items()}
 
-    def _tensor(self, name: str, declared: Declaration, hidden: Tensor) -> Tensor:
+    def _tensor(self, name: str, declared: Declaration, hidden: Tensor | Mapping[str, Tensor]) -> Tensor:
         made = getattr(self, name)
         if not isinstance(declared.made, Projection):
             return made
-        raw = made(hidden).unflatten(-1, self._own_shape(declared)).movedim(1, declared.time_axis or 1)
+        raw = (
+            made(hidden if isinstance(hidden, Tensor) else hidden[name])
+            .unflatten(-1, self._own_shape(declared))
+            .movedim(1, declared.time_axis or 1)
+        )
         # In float32 at least: a log decay near 0 has no digits in bfloat16.
         return declared.made.activation(raw.to(torch.promote_types(raw.dtype, torch.float32)))
 
@@ -94,13 +98,18 @@ def _fill(parameter: Tensor, first: First, shape: tuple[int, ...]) -> None:
 
 
 class LowRank(nn.Sequential):
-    """W = B A: two matrices with few numbers between them, and one bias."""
+    """Two matrices with few numbers between them, and one bias."""
 
     def __init__(
         self, wide: int, rank: int, width: int, device: torch.device | str | None, dtype: torch.dtype | None
     ) -> None:
         down = nn.Linear(wide, rank, bias=False, device=device, dtype=dtype)
         super().__init__(down, nn.Linear(rank, width, device=device, dtype=dtype))
+        self.between: Callable[[Tensor], Tensor] = identity
+
+    def forward(self, x: Tensor) -> Tensor:
+        """B between(A x) + b."""
+        return self[1](self.between(self[0](x)))
 
     @property
     def weight(self) -> Tensor:
@@ -114,8 +123,10 @@ class LowRank(nn.Sequential):
 
 
 def _linear(
-    wide: int, width: int, rank: int | None, device: torch.device | str | None, dtype: torch.dtype | None
+    wide: int, width: int, made: Projection, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Linear | LowRank:
-    if rank is not None:
-        return LowRank(wide, rank, width, device, dtype)
+    if made.rank is not None:
+        module = LowRank(wide, made.rank, width, device, dtype)
+        module.between = made.between
+        return module
     return nn.Linear(wide, width, bias=True, device=device, dtype=dtype)

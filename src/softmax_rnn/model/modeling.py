@@ -8,6 +8,7 @@ torch.Size([1, 5, 64])
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ from softmax_rnn.model.mamba import MambaMixer, reset_mixer
 from softmax_rnn.model.positions import check_positions, key_mask_of, positions_of
 from softmax_rnn.model.scan import ChunkScan
 from softmax_rnn.model.spec_attention import SpecAttention
+from softmax_rnn.model.token_shift import TokenShift
 from softmax_rnn.model.tokens import check_embedded, check_tokens, outside_vocabulary
 
 
@@ -80,7 +82,7 @@ class SoftmaxRNNPreTrainedModel(LlamaPreTrainedModel):
         super()._init_weights(module)  # pyright: ignore[reportArgumentType]
         if isinstance(module, SpecTensors):
             module.reset_vectors()
-        elif isinstance(module, ShortConv):
+        elif isinstance(module, (ShortConv, TokenShift)):
             module.reset_parameters()
         elif isinstance(module, ChunkScan):
             module.reset_bias()
@@ -100,7 +102,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         self.layers = nn.ModuleList(SoftmaxRNNBlock(config, i) for i in range(config.num_hidden_layers))
         self.norm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         rotates = config.use_rope and config.mixer != Mixer.MAMBA2
-        self.rotary_emb = LlamaRotaryEmbedding(config) if rotates else None
+        self.rotary_emb = _rotation(config) if rotates else None
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -243,12 +245,20 @@ class SoftmaxRNNForCausalLM(WithCard, SoftmaxRNNPreTrainedModel, GenerationMixin
         prepare_cache(self.model.specs, generation_config, model_kwargs)
 
 
+def _rotation(config: SoftmaxRNNConfig) -> LlamaRotaryEmbedding:
+    """RoPE over the dimension of queries and keys."""
+    narrow = copy(config)
+    narrow.head_dim = config.key_dim
+    return LlamaRotaryEmbedding(narrow)
+
+
 def _can_crop(config: SoftmaxRNNConfig) -> bool:
     """Whether every layer keeps a list of keys and values, and nothing that only runs forwards."""
-    assert config.head_dim is not None
+    if config.token_shift:
+        return False
     for spec in config.specs:
         if spec is None or config.conv_width is not None or config.chunk_scan or spec.keeps_running_values:
             return False
-        if spec.structure is not None or fixed_state_score(spec, config.head_dim) is not None:
+        if spec.structure is not None or fixed_state_score(spec, config.key_dim) is not None:
             return False
     return True

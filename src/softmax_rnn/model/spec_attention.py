@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
 from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.scan import ChunkScan
+from softmax_rnn.model.token_shift import TokenShift
 
 
 class SpecAttention(nn.Module):
@@ -31,14 +33,13 @@ class SpecAttention(nn.Module):
     def __init__(self, config: SoftmaxRNNConfig, layer_idx: int) -> None:
         super().__init__()
         spec = config.specs[layer_idx]
-        assert spec is not None and config.head_dim is not None and config.num_key_value_heads is not None
+        assert spec is not None and config.num_key_value_heads is not None
         self.spec: AttentionSpec = spec
         self.layer_idx = layer_idx
-        self.head_dim = config.head_dim
+        self.head_dim, self.value_dim = config.key_dim, config.value_dim
         self.use_rope = config.use_rope
         hidden, bias = config.hidden_size, config.attention_bias
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.value_dim = config.value_dim or self.head_dim
         queries, keys = (
             (1 if config.shared_query_key else heads) * self.head_dim for heads in (self.heads, self.kv_heads)
         )
@@ -55,6 +56,10 @@ class SpecAttention(nn.Module):
         self.scan = ChunkScan(hidden, keys, length) if config.chunk_scan and length is not None else None
         self.rope_step = length if config.chunk_positions and length is not None else 1
         """How many positions share a rotation."""
+        self.token_shift = None
+        if config.token_shift:
+            targets = ("q", "k", "v", *self.parts.projections)
+            self.token_shift = TokenShift(hidden, targets, layer_idx, config.num_hidden_layers)
 
     def forward(
         self,
@@ -66,8 +71,9 @@ class SpecAttention(nn.Module):
         past_key_values: SpecCache | None = None,
     ) -> Float[Tensor, "B T hidden"]:
         """Attention over the new positions, and over those of the cache."""
-        q, k, v = self.project(hidden, position_embeddings, key_mask, segment_ids, past_key_values)
-        tensors: dict[str, Any] = self.parts(hidden)
+        mixed = self._shifted(hidden, key_mask, segment_ids, past_key_values)
+        q, k, v = self._project(mixed, position_embeddings, key_mask, segment_ids, past_key_values)
+        tensors: dict[str, Any] = self.parts(mixed)
         if past_key_values is None:
             output = attend(self.spec, q, k, v, key_mask=key_mask, segment_ids=segment_ids, **tensors)
         else:
@@ -83,13 +89,37 @@ class SpecAttention(nn.Module):
         cache: SpecCache | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values as the core gets them, (B, heads, T, D)."""
-        flat = [self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)]
+        mixed = self._shifted(hidden, key_mask, segment_ids, cache)
+        return self._project(mixed, position_embeddings, key_mask, segment_ids, cache)
+
+    def _shifted(
+        self, hidden: Tensor, key_mask: Tensor | None, segment_ids: Tensor | None, cache: SpecCache | None
+    ) -> Mapping[str, Tensor]:
+        """What each projection reads, by its name."""
+        if self.token_shift is None:
+            return dict.fromkeys(("q", "k", "v", *self.parts.projections), hidden)
+        layer = None if cache is None else cache.attention_layer(self.layer_idx)
+        tail = None if layer is None else layer.tail
+        mixed, tail = self.token_shift(hidden, key_mask=key_mask, segment_ids=segment_ids, tail=tail)
+        if layer is not None:
+            layer.tail = tail
+        return mixed
+
+    def _project(
+        self,
+        mixed: Mapping[str, Tensor],
+        position_embeddings: tuple[Tensor, Tensor] | None,
+        key_mask: Tensor | None,
+        segment_ids: Tensor | None,
+        cache: SpecCache | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        flat = [self.q_proj(mixed["q"]), self.k_proj(mixed["k"]), self.v_proj(mixed["v"])]
         if self.conv is not None:
             flat = self._convolve(self.conv, flat, key_mask, segment_ids, cache)
         if self.scan is not None:
             layer = None if cache is None else cache.attention_layer(self.layer_idx)
             past = {} if layer is None else {"lengths": layer.lengths, "tail": layer.sums}
-            *flat[1:], sums = self.scan(hidden, *flat[1:], key_mask=key_mask, segment_ids=segment_ids, **past)
+            *flat[1:], sums = self.scan(mixed["v"], *flat[1:], key_mask=key_mask, segment_ids=segment_ids, **past)
             if layer is not None:
                 layer.sums = sums
         dims = (self.head_dim, self.head_dim, self.value_dim)

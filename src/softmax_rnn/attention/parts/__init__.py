@@ -6,7 +6,7 @@ A part says what it is, and how it is computed; torch is imported only when it c
 from softmax_rnn.attention.parts.base import Part
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
 from softmax_rnn.attention.parts.chunk_ends import ChunkEnds
-from softmax_rnn.attention.parts.decays import Decay, ForgetGate, Forgetting, MambaDecay
+from softmax_rnn.attention.parts.decays import Decay, ForgetGate, Forgetting
 from softmax_rnn.attention.parts.feature_maps import Cosine, EluPlusOne, FeatureMap, Relu, SiluQuery, SoftmaxFeatures
 from softmax_rnn.attention.parts.feature_sum import FeatureSum
 from softmax_rnn.attention.parts.fixed_decays import FixedDecay, Schedule
@@ -14,6 +14,7 @@ from softmax_rnn.attention.parts.gates import InputGate, OutputGate
 from softmax_rnn.attention.parts.kept_keys import KeptKeys
 from softmax_rnn.attention.parts.learned_maps import GatedKeys, Hedgehog, LearnedNorm, LearnedRelu, Projected
 from softmax_rnn.attention.parts.levels import Levels
+from softmax_rnn.attention.parts.mamba_decay import MambaDecay
 from softmax_rnn.attention.parts.nala import NormAware, Reading
 from softmax_rnn.attention.parts.near_far import Alone, Averaged, Gated, Lolcats, NearFar
 from softmax_rnn.attention.parts.normalisers import CumulativeGate, LearnedLength, Length, Normaliser, RowSum

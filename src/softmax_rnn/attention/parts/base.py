@@ -36,6 +36,11 @@ def sigmoid(raw: Tensor) -> Tensor:
     return raw.sigmoid()
 
 
+def tanh(raw: Tensor) -> Tensor:
+    """tanh(raw)."""
+    return raw.tanh()
+
+
 First: TypeAlias = "float | Callable[[tuple[int, ...]], Tensor]"
 """A first value, or a function from the shape of a tensor to its first values."""
 
@@ -53,6 +58,8 @@ class Projection:
     """Benches and tests draw the raw projection around this."""
     rank: int | None = None
     """W is a product of two matrices with so many rows and columns between them; None: one matrix."""
+    between: Callable[[Tensor], Tensor] = identity
+    """What is applied between the two."""
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ never decays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.parts.base import Declaration, Parameter
+from softmax_rnn.attention.parts.base import Declaration, Parameter, tanh
 from softmax_rnn.attention.parts.decays import (
     Decay,
     Forgetting,
     check_divisor,
+    check_layer,
     decay_projection,
     decay_text,
     log_sigmoid,
@@ -74,7 +76,7 @@ class ChannelGate(ChannelForgetting):
         """channel_gate: the log decay of each step and channel. bonus: the weight of the own key's channels."""
         made = replace(decay_projection(self.decay, self.divisor), rank=self.rank)
         if self.decay == Decay.NEGATIVE_EXP:
-            made = replace(made, first_bias=spread_biases)
+            made = replace(made, first_bias=spread_biases, between=tanh)
         gate = Declaration("channel_gate", "B H T F", made)
         return (gate, Declaration("bonus", "H F", Parameter(neutral=1.0))) if self.bonus else (gate,)
 
@@ -104,16 +106,31 @@ class ChannelGate(ChannelForgetting):
 class KeyDecay(ChannelForgetting):
     """α = b + (1 − b) σ(k), and the key that enters is 1 − α: what is new takes the place of what is forgotten.
 
-    b is the lower bound of the decay. The keys that are given are the raw projection.
+    b is the lower bound of the decay; ``learned_bound`` has one per channel, b = σ(lower_bound), that starts at
+    layer / layers and is 0 in the first layer. The keys that are given are the raw projection.
     """
 
     kind: ClassVar[str] = "key_decay"
-    lower_bound: float = 0.0
+    learned_bound: bool = False
+    layer: int | None = None
+    layers: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.lower_bound < 1:
-            raise InputError(f"lower_bound: expected 0 or more and less than 1, got {self.lower_bound!r}")
+        check_layer(self.layer, self.layers)
+
+    @property
+    def has_bound(self) -> bool:
+        """In all layers but the first."""
+        return self.learned_bound and self.layer != 0
+
+    @property
+    def tensors(self) -> tuple[Declaration, ...]:
+        """lower_bound: b before its sigmoid."""
+        if not self.has_bound:
+            return ()
+        depth = 0.5 if self.layer is None or self.layers is None else self.layer / self.layers
+        return (Declaration("lower_bound", "K D", Parameter(math.log(depth / (1 - depth)))),)
 
     def check(self, spec: AttentionSpec) -> None:
         """The keys have as many channels as the features of the queries."""
@@ -125,15 +142,23 @@ class KeyDecay(ChannelForgetting):
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """From the keys; those that heads share decay alike."""
-        bound = self.lower_bound
-        log = log_sigmoid(k) if not bound else (bound + (1 - bound) * k.sigmoid()).log()
+        import torch
+
+        log = log_sigmoid(k)
+        if self.has_bound:
+            raw = tensors["lower_bound"][:, None]
+            log = torch.logaddexp(log_sigmoid(raw), log_sigmoid(-raw) + log)
         return log.repeat_interleave(heads // k.shape[1], dim=1)
 
-    def keys(self, features: Tensor, k: Tensor) -> Tensor:
+    def keys(self, features: Tensor, k: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         """1 − α = (1 − b) σ(−k), without the cancellation."""
-        return (-k).sigmoid() * (1 - self.lower_bound)
+        key = (-k).sigmoid()
+        return key * (-tensors["lower_bound"][:, None]).sigmoid() if self.has_bound else key
+
+    def of_layer(self, layer: int, layers: int) -> Forgetting:
+        """Learned bounds rise with the depth."""
+        return replace(self, layer=layer, layers=layers) if self.learned_bound and self.layer is None else self
 
     def text(self) -> str:
         """With the key that goes with it."""
-        alpha = f"{self.lower_bound:g} + {1 - self.lower_bound:g} σ(k)" if self.lower_bound else "σ(k)"
-        return f"{alpha}, keys 1 − α"
+        return f"{'b + (1 − b) σ(k)' if self.has_bound else 'σ(k)'}, keys 1 − α"

@@ -6,13 +6,13 @@ decay(i, j) = α_{j+1} ⋯ α_i, and parts give log α. Decays per channel are i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.parts.base import Declaration, Parameter, Part, Projection
+from softmax_rnn.attention.parts.base import Declaration, Part, Projection
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Forgetting(Part):
     def check(self, spec: AttentionSpec) -> None:
         """Refuse what it cannot be combined with."""
 
-    def keys(self, features: Tensor, k: Tensor) -> Tensor:
+    def keys(self, features: Tensor, k: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         """The keys as they enter the sum, from their features and from the keys as they were given."""
         return features
 
@@ -111,13 +111,6 @@ def scaled(raw: Tensor) -> Tensor:
     return raw / 1024
 
 
-def softplus(raw: Tensor) -> Tensor:
-    """log(1 + eʳ)."""
-    import torch
-
-    return torch.nn.functional.softplus(raw)
-
-
 _PROJECTIONS = {
     Decay.LOG_SIGMOID: Projection(log_sigmoid, neutral_bias=NO_DECAY, typical=2.0),
     Decay.NEGATIVE_SOFTPLUS: Projection(negative_softplus, neutral_bias=-NO_DECAY, typical=-2.0),
@@ -156,6 +149,26 @@ def check_divisor(divisor: float) -> None:
         raise InputError(f"divisor: expected a positive number, got {divisor!r}")
 
 
+def check_layer(layer: int | None, layers: int | None) -> None:
+    """A layer is one of so many; both are known, or neither."""
+    if (layer is None) != (layers is None):
+        raise InputError(f"layer: expected both layer and layers, or neither, got {layer} of {layers}")
+    if layer is not None and layers is not None and not 0 <= layer < layers:
+        raise InputError(f"layer: expected 0 to {layers - 1}, got {layer}")
+
+
+@cache
+def spread_over_heads(first: float, last: float) -> Callable[[tuple[int, ...]], Tensor]:
+    """Biases in equal steps from the first head to the last; the same object for the same numbers."""
+
+    def biases(shape: tuple[int, ...]) -> Tensor:
+        import torch
+
+        return torch.linspace(first, last, shape[0])
+
+    return biases
+
+
 @dataclass(frozen=True)
 class ForgetGate(Forgetting):
     """log α = the tensor forget_gate; a model makes it from the hidden state, as ``decay`` says, over ``divisor``."""
@@ -163,17 +176,22 @@ class ForgetGate(Forgetting):
     kind: ClassVar[str] = "forget_gate"
     decay: Decay = Decay.LOG_SIGMOID
     divisor: float = 1.0
-    first_bias: float = 0.0
-    """The bias of the projection in a new model."""
+    first_bias: float | tuple[float, ...] = 0.0
+    """The bias of the projection in a new model; two numbers: of the first head and of the last."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_divisor(self.divisor)
+        if isinstance(self.first_bias, tuple) and len(self.first_bias) != 2:
+            raise InputError(
+                f"first_bias: expected one number, or the first and the last head's, got {self.first_bias}"
+            )
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
         """forget_gate: the log decay of each step."""
-        made = replace(decay_projection(self.decay, self.divisor), first_bias=self.first_bias)
+        bias = spread_over_heads(*self.first_bias) if isinstance(self.first_bias, tuple) else self.first_bias
+        made = replace(decay_projection(self.decay, self.divisor), first_bias=bias)
         return (Declaration("forget_gate", "B H T", made),)
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
@@ -187,63 +205,3 @@ class ForgetGate(Forgetting):
     def text(self) -> str:
         """As the model makes it."""
         return decay_text(self.decay, self.divisor)
-
-
-STEPS = (1e-3, 0.1)
-RATES = (1.0, 16.0)
-
-
-def first_step_biases(shape: tuple[int, ...]) -> Tensor:
-    """softplus⁻¹(Δ), Δ log-uniform in 0.001 … 0.1."""
-    import torch
-
-    low, high = (math.log(step) for step in STEPS)
-    step = torch.exp(low + (high - low) * torch.rand(shape))
-    return step + torch.log(-torch.expm1(-step))
-
-
-def first_log_rates(shape: tuple[int, ...]) -> Tensor:
-    """log A, A uniform in 1 … 16."""
-    import torch
-
-    return torch.log(RATES[0] + (RATES[1] - RATES[0]) * torch.rand(shape))
-
-
-ONE_STEP = math.log(math.expm1(1.0))
-"""softplus⁻¹(1)."""
-
-
-@dataclass(frozen=True)
-class MambaDecay(Forgetting):
-    """α = exp(−e^A Δ), Δ = softplus(r + b) a step of time; the value that enters is multiplied by the same Δ.
-
-    Gated DeltaNet has the decay alone: ``gates_input=False``.
-    """
-
-    kind: ClassVar[str] = "mamba"
-    gates_input: bool = True
-
-    @property
-    def tensors(self) -> tuple[Declaration, ...]:
-        """time_step: Δ. log_rate: A, learned per head. A conversion starts at Δ = 1 with a rate of 0."""
-        step = Projection(softplus, first_bias=first_step_biases, neutral_bias=ONE_STEP, typical=-3.0)
-        return (
-            Declaration("time_step", "B H T", step, multiplies="values" if self.gates_input else None),
-            Declaration("log_rate", "H", Parameter(first_log_rates, neutral=-NO_DECAY)),
-        )
-
-    def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """−e^A Δ."""
-        return -tensors["log_rate"].exp()[:, None] * tensors["time_step"]
-
-    def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
-        """The same Δ."""
-        return tensors["time_step"] if self.gates_input else None
-
-    def text(self) -> str:
-        """With the step of time."""
-        return "exp(−e^A Δ)"
-
-    def value_text(self) -> str:
-        """The step of time as the input gate."""
-        return "Δ " if self.gates_input else ""

@@ -9,8 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.constants import constant
-from softmax_rnn.attention.parts.decays import Forgetting
-from softmax_rnn.errors import InputError
+from softmax_rnn.attention.parts.decays import Forgetting, check_layer
 
 if TYPE_CHECKING:
     import torch
@@ -68,10 +67,7 @@ class FixedDecay(Forgetting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.layer is None) != (self.layers is None):
-            raise InputError(f"layer: expected both layer and layers, or neither, got {self.layer} of {self.layers}")
-        if self.layer is not None and self.layers is not None and not 0 <= self.layer < self.layers:
-            raise InputError(f"layer: expected 0 to {self.layers - 1}, got {self.layer}")
+        check_layer(self.layer, self.layers)
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """The same at every step."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Declaration, Parameter, Projection
-from softmax_rnn.attention.parts.decays import ONE_STEP
+from softmax_rnn.attention.parts.mamba_decay import ONE_STEP
 from softmax_rnn.attention.parts.structure import Structure
 from softmax_rnn.errors import InputError
 

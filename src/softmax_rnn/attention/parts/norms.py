@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FLOAT32_EPS = 1.1920929e-07
 WEIGHT = Declaration("norm_weight", "E", Parameter(1.0))
 BIAS = Declaration("norm_bias", "E", Parameter(0.0))
+WEIGHT_BY_HEAD = Declaration("norm_weight", "H 1 E", Parameter(1.0))
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,12 @@ class L2Norm(OutputNorm):
 
 @dataclass(frozen=True)
 class RMSNorm(OutputNorm):
-    """weight · y / √(mean y² + eps)."""
+    """weight · y / √(mean y² + eps), the mean over the channels of a head, or of all heads (Mamba-2, HGRN2)."""
 
     kind: ClassVar[str] = "rms"
     eps: float = FLOAT32_EPS
     affine: bool = True
+    across_heads: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,17 +69,21 @@ class RMSNorm(OutputNorm):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """norm_weight."""
-        return (WEIGHT,) if self.affine else ()
+        """norm_weight, each head its own where the mean is over all of them."""
+        return () if not self.affine else (WEIGHT_BY_HEAD,) if self.across_heads else (WEIGHT,)
 
     def norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Tensor:
         """weight · y / √(mean y² + eps)."""
-        y = output.over_root_mean_square(self.eps)
+        if self.across_heads:
+            heads = output.y.shape[1]
+            y = output.heads_joined().over_root_mean_square(self.eps)[:, 0].unflatten(-1, (heads, -1)).transpose(1, 2)
+        else:
+            y = output.over_root_mean_square(self.eps)
         return y * tensors["norm_weight"] if self.affine else y
 
     def text(self, x: str) -> str:
         """RMS."""
-        return f"RMS({x})"
+        return f"RMS_all({x})" if self.across_heads else f"RMS({x})"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from softmax_rnn.attention.table.variant_table import Variant
 
 DECAYS = "decays"
 RMS = RMSNorm(eps=1e-5)
+ACROSS_HEADS = RMSNorm(eps=1e-5, across_heads=True)
 CONV = {"use_rope": False, "conv_width": 4, "conv_activation": "silu"}
 
 
@@ -42,7 +43,8 @@ ROWS = {
     "retnet": Variant(
         forgetting(FixedDecay(Schedule.RETNET)),
         DECAYS,
-        "a constant decay per head, 1 − 2^(−5−h)",
+        "a constant decay per head, 1 − 2^(−5−h); values twice as wide as keys",
+        block={"value_expand": 2.0},
         source="RetNet (2023), arXiv 2307.08621",
     ),
     "lightning": Variant(
@@ -66,23 +68,33 @@ ROWS = {
         source="Gated Linear Attention (2023), arXiv 2312.06635, with one gate per head",
     ),
     "mamba2_ssd": Variant(
-        replace(forgetting(MambaDecay(), scale=1.0), output_gate=VectorGate(), skip=OwnValue()),
+        replace(
+            forgetting(MambaDecay(), scale=1.0),
+            skip=OwnValue(),
+            output_gate=VectorGate(),
+            output_norm=ACROSS_HEADS,
+        ),
         DECAYS,
-        "decay and input gate from one step of time Δ; its norm is per head here, its queries and keys are not shared",
-        block=CONV,
+        "decay and input gate from one step of time Δ; one query and key for all heads",
+        block={**CONV, "shared_query_key": True, "value_expand": 2.0},
         source="Mamba-2 (2024), arXiv 2405.21060",
     ),
     "gla": Variant(
         forgetting(ChannelGate(divisor=16.0, rank=16)),
         DECAYS,
-        "a gate per channel of the key, σ(r)^(1/16), through a projection of rank 16",
-        block={"use_rope": False},
+        "a gate per channel of the key, σ(r)^(1/16), through a projection of rank 16; keys half as wide as values",
+        block={"use_rope": False, "key_expand": 0.5},
         source="Gated Linear Attention (2023), arXiv 2312.06635",
     ),
     "hgrn2": Variant(
-        replace(forgetting(KeyDecay()), feature_map=SiluQuery(), output_gate=None),
+        replace(
+            forgetting(KeyDecay(learned_bound=True)),
+            feature_map=SiluQuery(),
+            output_gate=None,
+            output_norm=ACROSS_HEADS,
+        ),
         DECAYS,
-        "keys are 1 − α, so k_proj makes the gates; its lower bound is an option, its norm is per head here",
+        "keys are 1 − α, so k_proj makes the gates; a lower bound per layer, where theirs share a softmax over depth",
         block={"use_rope": False},
         source="HGRN2 (2024), arXiv 2404.07904",
     ),
@@ -92,8 +104,8 @@ ROWS = {
             output_norm=LayerNorm(eps=1e-5),
         ),
         DECAYS,
-        "a decay per channel, and a bonus on the own token; without the token shift of its block",
-        block={"use_rope": False},
+        "a decay per channel, a bonus on the own token, and a token shift before all projections",
+        block={"use_rope": False, "token_shift": True},
         source="RWKV-6 (2024), arXiv 2404.05892",
     ),
     "gla_taylor_2": Variant(

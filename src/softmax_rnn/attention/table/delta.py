@@ -45,8 +45,8 @@ ROWS = {
             write_rule=DeltaRule(),
         ),
         WRITES,
-        "the delta rule on a past that decays",
-        block=CONVOLVED,
+        "the delta rule on a past that decays; values twice as wide as keys",
+        block={**CONVOLVED, "value_expand": 2.0},
         source="Gated DeltaNet (2024), arXiv 2412.06464",
     ),
     "deltaformer": Variant(

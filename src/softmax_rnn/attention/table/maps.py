@@ -159,7 +159,7 @@ ROWS = {
         AttentionSpec(
             feature_map=GatedKeys(),
             score=power_score(1),
-            forget_gate=ForgetGate(),
+            forget_gate=ForgetGate(first_bias=(3.0, 6.0)),
             normaliser=RowSum(minimum=1.0, absolute=True),
             output_norm=LayerNorm(),
             output_gate=VectorGate(activation=Activation.SIGMOID, after_norm=True),
