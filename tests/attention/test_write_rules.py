@@ -1,4 +1,4 @@
-"""Write rules: the recurrences of the papers, combinations that no row of the table has, and what is refused."""
+"""Write rules: combinations that no row of the table has, and what is refused."""
 
 from __future__ import annotations
 
@@ -43,46 +43,6 @@ def drawn(spec):
     tensors = {"q": q, "k": k, "v": v, "beta": beta, "time_step": step}
     tensors["log_rate"] = torch.rand(HEADS, generator=generator, dtype=torch.float64)
     return {name: x for name, x in tensors.items() if name in ("q", "k", "v", *spec.tensors)}
-
-
-@pytest.mark.parametrize("name", ["deltanet", "gated_deltanet"])
-def test_the_state_of_the_delta_rule(name):
-    """The recurrence S ← α S + β k (v − (α S)ᵀk)ᵀ, o = Sᵀq/√d of flash-linear-attention's plain functions.
-
-    Matched: q and k of length 1, β after the sigmoid, heads in front of time; theirs multiplies the query by 1/√d.
-    """
-    spec = replace(VARIANTS[name], output_norm=None, output_gate=None)
-    tensors = drawn(spec)
-    unit_q, unit_k = (torch.nn.functional.normalize(tensors[name], dim=-1) for name in "qk")
-    state = torch.zeros(2, HEADS, D, D, dtype=torch.float64)
-    outputs = []
-    for t in range(T):
-        if "time_step" in tensors:
-            state = state * torch.exp(-tensors["log_rate"].exp() * tensors["time_step"][:, :, t])[..., None, None]
-        error = tensors["v"][:, :, t] - torch.einsum("bhde,bhd->bhe", state, unit_k[:, :, t])
-        write = tensors["beta"][:, :, t, None] * error
-        state = state + torch.einsum("bhd,bhe->bhde", unit_k[:, :, t], write)
-        outputs.append(torch.einsum("bhde,bhd->bhe", state, unit_q[:, :, t] * D**-0.5))
-    assert_close(attend(spec, **tensors) * D**-0.5, torch.stack(outputs, 2))
-
-
-@pytest.mark.parametrize("read", list(Read))
-def test_deltaformer(read):
-    """u_i = v_i − β_i Σ_{j<i} softmax(x_i·k_j/√d) u_j, then softmax attention on u.
-
-    x is the query in flash-linear-attention's function, and the key in its layer, which calls it with k for q.
-    """
-    spec = AttentionSpec(write_rule=NormalisedDelta(read))
-    tensors = drawn(spec)
-    q, k, v, beta = (tensors[name] for name in ("q", "k", "v", "beta"))
-    looking = q if read is Read.QUERY else k
-    u = [v[:, :, 0]]
-    for t in range(1, T):
-        weights = torch.softmax(torch.einsum("bhd,bhjd->bhj", looking[:, :, t], k[:, :, :t]) * D**-0.5, -1)
-        known = torch.einsum("bhj,bhje->bhe", weights, torch.stack(u, 2))
-        u.append(v[:, :, t] - beta[:, :, t, None] * known)
-    truth = torch.nn.functional.scaled_dot_product_attention(q, k, torch.stack(u, 2), is_causal=True)
-    assert_close(attend(spec, **tensors), truth)
 
 
 OTHERS = {
