@@ -13,13 +13,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from softmax_rnn.attention.polynomials import kummer_downwards
 from softmax_rnn.errors import InputError
 
 LARGEST_SCORE = 600.0
@@ -44,23 +44,9 @@ def all_orders(x: Float[Tensor, "*shape"], orders: int, log_scale: Float[Tensor,
         values[n] = total
         terms.append(terms[-1] * x / (n + 1))
     limit = torch.exp(x - log_scale)
-    for n, kummer in _kummer_downwards(x, orders):
+    for n, kummer in kummer_downwards(x.clamp(-orders - 2, orders + 2), orders):
         values[n] = torch.where(size < n + 1, limit - terms[n + 1] * kummer, values[n])
     return values
-
-
-def _kummer_downwards(x: Tensor, orders: int) -> Iterator[tuple[int, Tensor]]:
-    """(n, M_n(x)) for n = orders … 0."""
-    start, shrink = orders + 2, 1.0
-    while shrink > 1e-18:
-        shrink *= (orders + 1) / start
-        start += 1
-    kummer = torch.ones_like(x)
-    # Where |x| is larger than n the recurrence is not used: cut there, so that it stays finite.
-    for b in range(start, 1, -1):
-        kummer = 1 + x.clamp(-b, b) / b * kummer
-        if b <= orders + 2:
-            yield b - 2, kummer
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ Low orders lose few digits, and those of float32 are made in float64 up to order
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache
 
 import torch
@@ -104,15 +105,25 @@ def reduced_taylor(order: int, x: Tensor, shift: Tensor) -> Tensor:
     return torch.where(wide.abs() < order, near, _taylor_far(order, wide, shift)).to(x.dtype)
 
 
-def _taylor_near(order: int, x: Tensor, shift: Tensor | float = 0.0) -> Tensor:
+def kummer_downwards(x: Tensor, order: int) -> Iterator[tuple[int, Tensor]]:
+    """(n, M(1, n+2, x)) for n = ``order`` … 0, each for |x| ≤ n + 1: from M(1, b, x) = 1 + x/b · M(1, b+1, x)."""
     # The recurrence shrinks the error of its start by |x|/b at each step; start where nothing of it is left.
     start, shrink = order + 2, 1.0
     while shrink > 1e-18:
-        shrink *= order / start
+        shrink *= (order + 1) / start
         start += 1
     kummer = torch.ones_like(x)
     for b in range(start, order + 1, -1):
         kummer.mul_(x).div_(b).add_(1.0)
+    yield order, kummer
+    for b in range(order + 1, 1, -1):
+        # Where |x| is larger it is not used: cut there, so that it stays finite.
+        kummer = 1 + x.clamp(-b, b) / b * kummer
+        yield b - 2, kummer
+
+
+def _taylor_near(order: int, x: Tensor, shift: Tensor | float = 0.0) -> Tensor:
+    _, kummer = next(kummer_downwards(x, order))
     log_term = (order + 1) * torch.log(x.abs()) - math.lgamma(order + 2)
     sign = 1.0 if order % 2 else torch.sign(x)
     return torch.exp(x - shift) - sign * torch.exp(log_term - shift) * kummer
