@@ -6,7 +6,7 @@ import torch
 from softmax_rnn.analysis.perplexity import perplexity
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.bench import attention, decode, memory, model, state_loss, structure, timing
+from softmax_rnn.bench import attention, decode, field, memory, model, state_loss, structure, timing
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import materialised, sdpa
 from softmax_rnn.bench.results import Claim, Results, Task, run
@@ -70,6 +70,15 @@ def test_memory_is_measured_in_a_process_of_its_own():
     small = memory.in_subprocess(variant="gated_softmax", time=256, key_dim=16, heads=2)
     large = memory.in_subprocess(variant="gated_softmax", time=8192, key_dim=16, heads=8)
     assert small < large < 5e8  # all weights would take 2.1 GB
+
+
+def test_what_a_part_costs_beside_the_row_without_it():
+    tasks = [field.cost_of_decay("retnet", 64, None, 1), field.against_row("deltanet", "linear_elu", 64, None, 1)]
+    tasks.append(field.growing_time("gla", (64, 128), None, 1))
+    results = run(tasks)
+    assert len(results.claims) == 3 and all(claim.measured > 0 for claim in results.claims)
+    names = [task.title for task in field.field_tasks()]
+    assert len(names) == len(set(names)) == 15
 
 
 def test_every_variant_has_a_memory_task():

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from softmax_rnn.attention.plan import FORMS, Situation, choose
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.field import field_tasks
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.memory import in_subprocess
 from softmax_rnn.bench.peers import forward, forward_backward, materialised, ours, sdpa
@@ -89,18 +90,6 @@ def _against_materialised(name: str, time: int, limit: float | None, rounds: int
     return Task(f"the materialised formula at T={time}: {name}", work)
 
 
-def _against_row(name: str, other: str, time: int, limit: float | None, rounds: int) -> Task:
-    def work(results: Results) -> None:
-        contestants = {}
-        for row in (name, other):
-            contestants[row] = forward_backward(ours(VARIANTS[row]), random_inputs(VARIANTS[row], time=time, heads=16))
-        ratio = race(contestants, rounds).ratio(name, other)
-        text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, in units of {VARIANTS.short(other)}"
-        results.claims.append(Claim(text, ratio, limit))
-
-    return Task(f"{name} beside {other} at T={time}", work)
-
-
 def _faster_forward(variants: tuple[str, ...], time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
     def work(results: Results) -> None:
         for name, row in measure(results, variants, time, key_dim, False, rounds).items():
@@ -168,8 +157,7 @@ def full_tasks() -> Iterator[Task]:
         yield _against_sdpa(("softmax", NORM), time, 1.15, rounds)
         yield _against_sdpa(CLAMPED, time, 1.5, rounds)
     yield _against_materialised("gated_softmax", 4096, 5.0, 1)
-    yield _against_row("deltanet", "linear_elu", 4096, 4.0, 3)
-    yield _flat("deltanet", (4096, 16384, 65536), 1.25, 3)
+    yield from field_tasks()
     yield _faster_forward(LINEAR, 16384, 64, 10.0, 3)
     for name in LINEAR:
         yield _flat(name, (4096, 8192, 16384, 32768, 65536), 1.25, 3)

@@ -28,6 +28,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of
 
 def attention(
     quick: Quick = False,
+    field: Annotated[bool, typer.Option("--field", help="Only the claims about decays and write rules.")] = False,
     all_memory: Annotated[bool, typer.Option("--all-memory", help="Only the memory claim, for every variant.")] = False,
     device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/attention"),
@@ -38,9 +39,11 @@ def attention(
     Examples:
       softmax-rnn bench attention --quick
       softmax-rnn bench attention --device cuda
+      softmax-rnn bench attention --field --output results/field
       softmax-rnn bench attention --all-memory --output results/memory
     """
     from softmax_rnn.bench.attention import full_tasks, memory_tasks, quick_tasks
+    from softmax_rnn.bench.field import field_tasks
     from softmax_rnn.report.bench_charts import attention_chart
 
     if device == "cuda":
@@ -48,8 +51,8 @@ def attention(
 
         _bench(list(attention_tasks(quick)), None, output, as_json, device)
         return
-    tasks = list(memory_tasks() if all_memory else quick_tasks() if quick else full_tasks())
-    _bench(tasks, attention_chart, output, as_json, device)
+    chosen = memory_tasks if all_memory else field_tasks if field else quick_tasks if quick else full_tasks
+    _bench(list(chosen()), attention_chart, output, as_json, device)
 
 
 def model(
