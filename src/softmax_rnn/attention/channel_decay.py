@@ -1,8 +1,8 @@
 """The decay of each channel between two positions: e^(c_i − c_j), c the running sum of the channel's log decays.
 
 Products of queries and keys need it as two factors, e^(c_i − o) and e^(o − c_j). With the origin o in the middle of
-32 positions, and no step below −40, both stay within e^±640, which float64 holds. So such products are float64
-whatever the inputs are, and running sums begin anew in each chunk.
+32 positions, and no step below −40, both stay within e^±640, which float64 holds. Where the decays are seen to be
+moderate, chunks do with float32 (`kernels.folding`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,6 @@ from softmax_rnn.attention.forms.form import CHANNEL_CHUNK
 SMALLEST_LOG_DECAY = -40.0
 """A log decay below this leaves 4e-18 of a channel: nothing beside what enters at the same step."""
 LARGEST_LOG = -SMALLEST_LOG_DECAY * CHANNEL_CHUNK / 2
-
-
-@dataclass(frozen=True)
-class ChannelFactors:
-    """The decays of a chunk that begins at a, as factors; o is its middle."""
-
-    query: Float[Tensor, "N C F"]
-    """e^(c_i − o), c_{i−1} where queries read before the decay of their step."""
-    key: Float[Tensor, "N C F"]
-    """e^(o − c_j)."""
-    from_start: Float[Tensor, "N 1 F"]
-    """e^(o − c_{a−1})."""
-    to_end: Float[Tensor, "N 1 F"]
-    """e^(c_end − o)."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +72,3 @@ class ChannelDecay:
         """What step t leaves of each row of a state: the product of the decays of its monomial."""
         step = torch.exp(self.steps[:, :, t])
         return features.key(step.flatten(0, 1)[..., None]).unflatten(0, step.shape[:2])
-
-    def chunk(self, heads: slice, place: slice) -> ChannelFactors:
-        """The factors of a chunk."""
-        steps = self.steps[heads, place].double()
-        c = steps.cumsum(1)
-        origin, end = c[:, c.shape[1] // 2, None], c[:, -1:]
-        key = torch.exp(origin - c)
-        query = torch.exp(c - steps - origin) if self.reads_before_decay else key.reciprocal()
-        return ChannelFactors(query, key, torch.exp(origin), torch.exp(end - origin))
-
-    def gradient(self, at_query: Float[Tensor, "N T F"], at_key: Float[Tensor, "N T F"]) -> Float[Tensor, "N T F"]:
-        """That of the steps, from q ⊙ dq and k ⊙ dk: a product depends on c_i as on q_i, and on −c_j as on k_j."""
-        grad = (at_query - at_key).flip(1).cumsum(1).flip(1)
-        return grad.sub_(at_query) if self.reads_before_decay else grad

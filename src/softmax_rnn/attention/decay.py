@@ -17,20 +17,6 @@ SMALLEST_LOG_DECAY = -1e4
 
 
 @dataclass(frozen=True)
-class ChunkDecay:
-    """What passes through a chunk that begins at a, as logarithms, one row per head."""
-
-    from_past: Float[Tensor, "N C"]
-    """c_i − c_{a−1}."""
-    into_state: Float[Tensor, "N C"]
-    """c_end − c_j."""
-    keep: Float[Tensor, "N 1"]
-    """c_end − c_{a−1}."""
-    inside: Float[Tensor, "N C C"]
-    """c_i − c_j."""
-
-
-@dataclass(frozen=True)
 class RunningDecay:
     """c, per head (B, K, T), or with batch and heads as one axis (N, T)."""
 
@@ -69,13 +55,6 @@ class RunningDecay:
     def from_origin(self, heads: slice, origin: int, place: slice) -> Float[Tensor, "N C"]:
         """c at some positions, relative to the one at the origin."""
         return self.c[heads, place] - self.c[heads, origin, None]
-
-    def chunk(self, heads: slice, place: slice) -> ChunkDecay:
-        """The decays of a chunk."""
-        now = self.c[heads, place]
-        before = self.c[heads, place.start - 1, None] if place.start else torch.zeros_like(now[:, :1])
-        end = now[:, -1:]
-        return ChunkDecay(now - before, end - now, end - before, now[:, :, None] - now[:, None, :])
 
     def gradient(self, at_query: Float[Tensor, "N Tq"], at_key: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
         """dc from Σ_j dw_ij w_ij of each query, which is dy_i·y_i, and Σ_i dw_ij w_ij of each key, du_j·u_j."""

@@ -12,7 +12,7 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.kernels.block import Block, QueryBlock, Setting, Work
 from softmax_rnn.attention.kernels.blocks import Scratch, Walk
 from softmax_rnn.attention.kernels.blockwise import blockwise
-from softmax_rnn.attention.kernels.writing import Solver, in_true_size, inverse
+from softmax_rnn.attention.kernels.writing import ReadGradients, Solution, Solver, gradients_by_autograd, inverse
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BlockSolver(Solver):
         work.scratch = Scratch(work.q, largest * walk.query_block * max(walk.query_block, walk.block))
         return work
 
-    def solve(self) -> tuple[Tensor, Tensor]:
+    def solve(self) -> Solution:
         """From the start."""
         work = self._work(self.job.v.flatten(0, 1).contiguous().clone())
         rate, scale = self.pull, self._first_scale()
@@ -49,7 +49,7 @@ class BlockSolver(Solver):
             weights = _weights(row, _positions(row), scale[place]).mul_(rate[place])
             right = work.v[new] - rate[place] * read
             work.v[new] = torch.linalg.solve_triangular(weights, right, upper=False, unitriangular=True)
-        return work.v, scale
+        return Solution(work.v, scale)
 
     def solve_back(self, grad: Tensor, scale: Tensor) -> Tensor:
         """From the end: what a block read is taken off the gradients of all earlier ones."""
@@ -65,9 +65,9 @@ class BlockSolver(Solver):
                 work.v[row.group.heads, keys] -= torch.bmm(_weights(row, keys, scale[place]).mT, pulled)
         return work.v[:, self.job.past :]
 
-    def read(self) -> Tensor:
+    def read_gradients(self, weight: Tensor, solution: Solution) -> ReadGradients:
         """By the blockwise form."""
-        return in_true_size(blockwise(self.job))
+        return gradients_by_autograd(self, blockwise, weight)
 
     def _rows(self, work: Work) -> Iterator[QueryBlock]:
         return (row for group in work.setting.walk.groups() for row in work.query_blocks(group))

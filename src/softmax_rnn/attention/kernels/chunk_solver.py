@@ -2,83 +2,112 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.features import SymmetricFeatures
-from softmax_rnn.attention.kernels.blocks import Group
-from softmax_rnn.attention.kernels.chunked import chunked, values_and_ones
+from softmax_rnn.attention.kernels.chunked import chunk_gradients, layout_of, values_and_ones
 from softmax_rnn.attention.kernels.chunks import Chunk, Inputs, Layout, times
-from softmax_rnn.attention.kernels.writing import Solver, in_true_size, inverse
+from softmax_rnn.attention.kernels.writing import ReadGradients, Solution, Solver, inverse
 
 
 @dataclass(frozen=True)
 class ChunkSolver(Solver):
-    """The state is read at the start of a chunk, the chunk is solved, what it wrote enters the state."""
+    """The state is read at the start of a chunk, the chunk is solved, what it wrote enters the state.
+
+    With a folded decay the system is that of e^(o − c_j) v′_j, which knows of no decay.
+    """
 
     @cached_property
     def layout(self) -> Layout:
-        """The chunks."""
-        job = self.job
-        assert job.score.finite_features is not None
-        features = SymmetricFeatures(job.score.finite_features, job.k.shape[-1])
-        batch, heads, time, _ = job.k.shape
-        return Layout(features, job.visibility, batch, heads, 1, time)
+        """The chunks; a read never sees its own position."""
+        return layout_of(self.job, strict=True)
 
     def _inputs(self, u: Tensor) -> Inputs:
         job = self.job
-        decay = None if job.running_decay is None else type(job.running_decay)(job.running_decay.c.flatten(0, 1))
-        rows = None if job.rows is None else job.rows.flatten(0, 1)
-        return Inputs(job.q.flatten(0, 1), job.k.flatten(0, 1), u, decay, rows, self.layout)
+        return Inputs.of(job.q.flatten(0, 1), job.k.flatten(0, 1), u, self._decay, self._rows, self.layout)
 
-    def solve(self) -> tuple[Tensor, Tensor]:
+    @property
+    def _decay(self) -> Tensor | None:
+        return None if self.job.running_decay is None else self.job.running_decay.c.flatten(0, 1)
+
+    @property
+    def _rows(self) -> Tensor | None:
+        return None if self.job.rows is None else self.job.rows.flatten(0, 1)
+
+    @property
+    def _start(self) -> Float[Tensor, "N F U"]:
+        """The state before the first chunk, to be overwritten."""
+        job, features = self.job, self.layout.features.count
+        if self.state is not None:
+            return self.state.flatten(0, 1).to(job.v.dtype, copy=True)
+        width = job.v.shape[-1] + job.wants_row_sum
+        return job.v.new_zeros(job.v.shape[0] * job.v.shape[1], features, width)
+
+    def solve(self) -> Solution:
         """From the start."""
-        u, size, pull = values_and_ones(self.job).flatten(0, 1).clone(), self.job.v.shape[-1], self.pull
+        size, pull, start = self.job.v.shape[-1], self.pull, self._start
         scale = self._first_scale()
-        inputs = self._inputs(u)
+        given = values_and_ones(self.job).flatten(0, 1)
+        inputs = self._inputs(given)
+        if inputs.fold is None:
+            inputs = replace(inputs, u=given.clone())
+        u, row_factor = inputs.u, inputs.row_factor
+        found = torch.empty_like(u[..., :size])
         for group in self.layout.groups():
-            state = self._start(u, group)
+            state = start[group.heads]
             for chunk in inputs.chunks(group, self.layout.places()):
                 place = (group.heads, chunk.place)
-                weights = _weights(chunk)
-                read = times(torch.bmm(chunk.query_features().mT, state), chunk.passing.from_past)
+                weights, read = _weights(chunk), chunk.read(chunk.enter_(state))
                 if self.job.wants_row_sum:
-                    scale[place] = inverse(read[..., size:] + torch.bmm(weights, chunk.u[..., size:]))
+                    mass = read[..., size:] + torch.bmm(weights, chunk.u[..., size:])
+                    scale[place] = inverse(times(mass, None if row_factor is None else row_factor[place]))
                 rate = pull[place] * scale[place]
-                right = chunk.u[..., :size] - rate * read[..., :size]
-                weights.mul_(rate)
-                chunk.u[..., :size] = torch.linalg.solve_triangular(weights, right, upper=False, unitriangular=True)
-                state = chunk.advance(state)
-        return u[..., :size], scale
+                right = torch.addcmul(chunk.u[..., :size], rate, read[..., :size], value=-1)
+                made = torch.linalg.solve_triangular(weights * rate, right, upper=False, unitriangular=True)
+                found[place] = read[..., :size].baddbmm(weights, made)
+                u[(*place, slice(size))] = made
+                chunk.advance_(state)
+        found = times(found.mul_(scale), row_factor)
+        return Solution(times(u[..., :size], row_factor), scale, found)
 
     def solve_back(self, grad: Tensor, scale: Tensor) -> Tensor:
         """From the end, with the gradient of the state in place of the state."""
-        total, rate = grad.to(self.job.q.dtype, copy=True), self.pull * scale
-        inputs = self._inputs(total)
-        features = self.layout.features.count
+        inputs = self._inputs(grad.new_empty(0).expand(*grad.shape[:2], 0))
+        total, rate = times(grad, inputs.row_factor), self.pull * scale
+        total = grad.to(self.job.q.dtype, copy=True) if total is grad else total
         for group in self.layout.groups():
-            later = total.new_zeros(group.count, features, total.shape[-1])
-            for chunk in inputs.chunks(group, reversed(self.layout.places())):
-                place, passing = (group.heads, chunk.place), chunk.passing
-                right = chunk.u - times(torch.bmm(chunk.key_features().mT, later), passing.into_state)
+            later = total.new_zeros(group.count, self.layout.features.count, total.shape[-1])
+            for chunk in inputs.chunks(group, self.layout.places()[::-1]):
+                place, into_state = (group.heads, chunk.place), chunk.passing.into_state
+                right = total[place] - times(torch.bmm(chunk.key_features().mT, later), into_state)
                 weights = _weights(chunk).mul_(rate[place])
-                total[place] = torch.linalg.solve_triangular(weights.mT, right, upper=True, unitriangular=True)
-                pulled = times(rate[place] * total[place], passing.from_past)
-                later = torch.bmm(chunk.query_features(), pulled).add_(times(later, passing.keep))
-        return total
+                made = torch.linalg.solve_triangular(weights.mT, right, upper=True, unitriangular=True)
+                total[place] = made
+                chunk.retreat_(later, rate[place] * made)
+        return times(total, inputs.column_factor)
 
-    def read(self) -> Tensor:
-        """By the chunked form."""
-        sums, _ = chunked(self.job, self.state)
-        return in_true_size(sums)
-
-    def _start(self, u: Tensor, group: Group) -> Tensor:
-        if self.state is None:
-            return u.new_zeros(group.count, self.layout.features.count, u.shape[-1])
-        return self.state.flatten(0, 1)[group.heads].to(u.dtype, copy=True)
+    def read_gradients(self, weight: Tensor, solution: Solution) -> ReadGradients:
+        """By the walks of the chunked form; a row sum has the gradient −weight·read, in the units of the form."""
+        job, size = self.job, self.job.v.shape[-1]
+        found, scale = solution.read, solution.scale
+        assert found is not None
+        flat = weight.flatten(0, 1)
+        at_query = (flat * found).sum(-1, dtype=torch.float64)
+        dy = flat * scale
+        if job.wants_row_sum:
+            dy = torch.cat([dy, (-at_query[..., None] * scale).to(dy.dtype)], -1)
+            at_query = torch.zeros_like(at_query)
+        u = values_and_ones(job).flatten(0, 1)
+        grads = chunk_gradients(
+            job.q.flatten(0, 1), job.k.flatten(0, 1), u, self._decay, self._start, self._rows, self.layout, dy[:, None]
+        )
+        decay = None if self._decay is None else grads.decay(at_query, None)
+        made = (grads.q, grads.k, grads.u[..., :size], decay, None if self.state is None else grads.state)
+        return ReadGradients(*(None if x is None else x.unflatten(0, job.v.shape[:2]) for x in made))
 
     def _first_scale(self) -> Tensor:
         if self.job.log_scale is None or self.job.wants_row_sum:
@@ -88,5 +117,4 @@ class ChunkSolver(Solver):
 
 def _weights(chunk: Chunk) -> Tensor:
     """Between each position of the chunk and the earlier ones."""
-    weights = chunk.series.value(torch.bmm(chunk.q, chunk.k.mT))
-    return chunk.decay_and_mask_(weights).tril_(-1)
+    return chunk.mask_(chunk.series.value(chunk.products()))

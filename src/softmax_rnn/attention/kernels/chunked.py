@@ -13,7 +13,8 @@ and values (the gradient of S). No state is stored, so its memory does not grow 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,10 +23,10 @@ from torch import Tensor
 
 from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
+from softmax_rnn.attention.kernels.folding import channels_fit_float32
 from softmax_rnn.attention.kernels.stacked_chunks import can_stack, stacked
 from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import once
@@ -54,19 +55,16 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
         from softmax_rnn.attention.kernels.levelled import levelled
 
         return levelled(job, state)
-    polynomial = job.score.finite_features
-    assert polynomial is not None
-    features = SymmetricFeatures(polynomial, job.k.shape[-1])
+    dtype, decay = job.q.dtype, job.decay
+    layout = layout_of(job, strict=isinstance(decay, ChannelDecay) and decay.reads_before_decay)
+    if layout.is_wide:
+        job = job.widened()
     u = values_and_ones(job)
     batch, kv_heads = u.shape[:2]
-    by_channel = isinstance(job.decay, ChannelDecay)
-    apart = isinstance(job.decay, ChannelDecay) and job.decay.reads_before_decay  # own keys are counted apart
-    layout = Layout(features, job.visibility, batch, kv_heads, job.q.shape[2], job.k.shape[2], by_channel, apart)
     if state is None:
-        state = u.new_zeros(batch, kv_heads, features.count, u.shape[-1])
-    decay = None if job.decay is None else job.decay.memory
-    state = state.to(torch.float64 if by_channel else u.dtype)
-    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, decay, state, job.rows)]
+        state = u.new_zeros(batch, kv_heads, layout.features.count, u.shape[-1])
+    memory = None if decay is None else decay.memory
+    flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, u, memory, state.to(u.dtype), job.rows)]
     if traced(job.q):
         from softmax_rnn.attention.kernels.operators import chunked_sums
 
@@ -75,15 +73,30 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
         y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
     assert isinstance(y, Tensor) and isinstance(state, Tensor)
     y = y.unflatten(0, (batch, kv_heads))
-    if apart:
+    if layout.strict:  # own keys are counted apart
         y = y + job.score.series(job.rows).differentiable(job.own_scores()[..., None]) * u[:, :, None]
-    return split_sums(job, y), state.unflatten(0, (batch, kv_heads)).to(u.dtype)
+    return split_sums(job, y.to(dtype)), state.unflatten(0, (batch, kv_heads)).to(dtype)
+
+
+def layout_of(job: Contraction, strict: bool) -> Layout:
+    """How the chunks of a contraction lie."""
+    polynomial = job.score.finite_features
+    assert polynomial is not None
+    features = SymmetricFeatures(polynomial, job.k.shape[-1])
+    by_channel = isinstance(job.decay, ChannelDecay)
+    sizes = (*job.k.shape[:2], job.q.shape[2], job.k.shape[2])
+    layout = Layout(features, job.visibility, *sizes, by_channel=by_channel, strict=strict)
+    if not isinstance(job.decay, ChannelDecay):
+        return layout
+    steps = job.decay.steps.detach().flatten(0, 1)
+    narrow = job.q.dtype == torch.float32 and channels_fit_float32(steps, layout.chunk, polynomial.degree)
+    return replace(layout, is_wide=not narrow)
 
 
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, u, decay, state, rows, layout: Layout):  # type: ignore[override]
-        y, end = walk_forward(Inputs(q, k, u, layout.decay(decay), rows, layout), state)
+        y, end = walk_forward(Inputs.of(q, k, u, decay, rows, layout), state)
         ctx.save_for_backward(q, k, u, decay, state, rows, *((None, None) if decay is None else (y, end)))
         ctx.layout = layout
         ctx.set_materialize_grads(False)
@@ -92,12 +105,11 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     @once("chunked")
     def backward(ctx, dy, d_end):  # type: ignore[override]
-        q, k, u, decay, state, rows, y, end = ctx.saved_tensors
-        inputs = Inputs(q, k, u, ctx.layout.decay(decay), rows, ctx.layout)
+        *given, y, end = ctx.saved_tensors
+        q, u, decay = given[0], given[2], given[3]
         dy = q.new_zeros(*q.shape[:3], u.shape[-1]) if dy is None else dy
-        d_end = torch.zeros_like(state) if d_end is None else d_end
-        needs_decay = ctx.needs_input_grad[3] or isinstance(inputs.decay, ChannelDecay)
-        return *walk_backward(inputs, state, y, end, dy, d_end, needs_decay), None, None
+        wants_decay = decay is not None and ctx.needs_input_grad[3]
+        return *walk_backward(given, ctx.layout, (y, end) if wants_decay else None, dy, d_end), None, None
 
 
 def walk_forward(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Tensor, Tensor]:
@@ -106,45 +118,103 @@ def walk_forward(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Tensor,
         return stacked(inputs, state)
     layout, groups = inputs.layout, inputs.q.shape[1]
     y = inputs.q.new_empty(*inputs.q.shape[:3], inputs.u.shape[-1])
-    end = torch.empty_like(state)
+    end = state.clone()
     for group in layout.groups():
-        running = state[group.heads].clone()
+        running = end[group.heads]
         for chunk in inputs.chunks(group, layout.places()):
-            weights = chunk.series.value(chunk.products())
-            inside = torch.bmm(chunk.mask_(weights), times(chunk.u, chunk.passing.column))
-            past = torch.bmm(chunk.query_features().mT, running)
-            total = times(inside, chunk.passing.row).add_(times(past, chunk.passing.from_past))
+            chunk.enter_(running)
+            weights = chunk.mask_(chunk.series.value(chunk.products()))
+            total = chunk.read(running, torch.bmm(weights, chunk.u))
             y[group.heads, :, chunk.place] = total.unflatten(1, (groups, -1))
-            running = chunk.advance(running)
-        end[group.heads] = running
+            chunk.advance_(running)
+        inputs.leave_(running, group.heads)
+    if inputs.row_factor is not None:
+        y.mul_(inputs.row_factor[:, None])
     return y, end
 
 
 def walk_backward(
-    inputs: Inputs,
-    state: Tensor,
-    y: Tensor | None,
-    end: Tensor | None,
-    dy: Tensor,
-    d_end: Tensor,
-    needs_decay: bool,
+    given: Sequence[Any],
+    layout: Layout,
+    sums: tuple[Tensor, Tensor] | None,
+    dy: Float[Tensor, "M G T U"],
+    d_end: Float[Tensor, "M F U"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-    """The gradients of q, k, u, the decay and the state."""
-    q, k, u, layout = inputs.q, inputs.k, inputs.u, inputs.layout
-    grads = _Gradients(dy, *(torch.empty_like(x, dtype=inputs.dtype) for x in (q, k, u)))
-    d_state = torch.empty_like(state)
+    """The gradients of q, k, u, the decay and the state, which are ``given`` with rows after them; that of the decay
+    where the outputs and the last state are.
+    """
+    grads = chunk_gradients(*given, layout, dy, d_end)
+    d_decay = None
+    if sums is not None:
+        y, end = sums
+        at_query = None if layout.by_channel else (dy * y).sum((1, 3), dtype=torch.float64)
+        d_decay = grads.decay(at_query, None if d_end is None else d_end * end).to(given[3].dtype)
+    return grads.q, grads.k, grads.u, d_decay, grads.state
+
+
+@dataclass
+class Gradients:
+    """Gradients that the walks fill, of tensors with the factors of a fold in them until `finish`."""
+
+    given: tuple[Tensor, Tensor, Tensor]
+    """q, k and u."""
+    y: Float[Tensor, "M G T U"]
+    q: Float[Tensor, "M G T D"]
+    k: Float[Tensor, "M T D"]
+    u: Float[Tensor, "M T U"]
+    state: Float[Tensor, "M F U"]
+    layout: Layout
+
+    def finish(self, inputs: Inputs) -> None:
+        """Those of the tensors as they were given."""
+        if inputs.fold is None:
+            return
+        if self.layout.by_channel:
+            self.q.mul_(inputs.fold.query[:, None])
+            self.k.mul_(inputs.fold.key)
+        else:
+            self.u.mul_(inputs.fold.key)
+
+    def decay(self, at_query: Float[Tensor, "M T"] | None, ends: Float[Tensor, "M F U"] | None) -> Tensor:
+        """That of the decay, from dy_i·y_i of each query and from d_end ⊙ end: a weight depends on c_i as its row does,
+        and on −c_j as the value does; or channel by channel as q_i, and as k_j.
+        """
+        q, k, u = self.given
+        if at_query is not None:
+            grad = at_query - (self.u * u).sum(-1, dtype=torch.float64)
+            if ends is not None:
+                grad[:, -1] += ends.sum((1, 2))
+            return grad
+        by_query = (self.q * q).sum(1)
+        change = by_query - self.k * k
+        if ends is not None:
+            change[:, -1] += _exponents(self.layout.features, ends.sum(-1))
+        # From the end to the position itself.
+        grad = change + change.sum(1, keepdim=True) - change.cumsum(1)
+        return grad.sub_(by_query) if self.layout.strict else grad
+
+
+def chunk_gradients(
+    q: Tensor,
+    k: Tensor,
+    u: Tensor,
+    decay: Tensor | None,
+    state: Tensor,
+    rows: Tensor | None,
+    layout: Layout,
+    dy: Float[Tensor, "M G T U"],
+    d_end: Float[Tensor, "M F U"] | None = None,
+) -> Gradients:
+    """All gradients of the walk over the chunks, from those of its outputs and of its last state."""
+    inputs = Inputs.of(q, k, u, decay, rows, layout)
+    dy = dy if inputs.row_factor is None else dy * inputs.row_factor[:, None]
+    d_state = torch.zeros_like(state) if d_end is None else d_end.clone()
+    grads = Gradients((q, k, u), dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, layout)
     for group in layout.groups():
         _backward_queries(inputs, group, grads, state[group.heads].clone())
-        d_state[group.heads] = _backward_keys(inputs, group, grads, d_end[group.heads])
-    d_decay = None
-    if needs_decay and isinstance(inputs.decay, RunningDecay):
-        d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
-        d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
-    elif needs_decay and isinstance(inputs.decay, ChannelDecay):
-        at_query, at_key = (grads.q * q).sum(1), grads.k * k
-        at_key[:, -1] -= _exponents(layout.features, (d_end * end).sum(-1))
-        d_decay = inputs.decay.gradient(at_query, at_key).to(inputs.decay.steps.dtype)
-    return grads.q.to(q.dtype), grads.k.to(k.dtype), grads.u.to(u.dtype), d_decay, d_state
+        _backward_keys(inputs, group, grads)
+    grads.finish(inputs)
+    return grads
 
 
 def _exponents(features: SymmetricFeatures, weights: Float[Tensor, "M F"]) -> Float[Tensor, "M D"]:
@@ -153,48 +223,31 @@ def _exponents(features: SymmetricFeatures, weights: Float[Tensor, "M F"]) -> Fl
     return features.key_backward(ones, weights[..., None])[..., 0]
 
 
-@dataclass(frozen=True)
-class _Gradients:
-    """The gradient of the outputs, and those that are being filled."""
-
-    y: Float[Tensor, "M G T U"]
-    q: Float[Tensor, "M G T D"]
-    k: Float[Tensor, "M T D"]
-    u: Float[Tensor, "M T U"]
-
-
-def _backward_queries(inputs: Inputs, group: Group, grads: _Gradients, state: Float[Tensor, "N F U"]) -> None:
+def _backward_queries(inputs: Inputs, group: Group, grads: Gradients, state: Float[Tensor, "N F U"]) -> None:
     """First walk: the gradient of the queries, and all gradients of the weights inside the chunks."""
     features, heads = inputs.layout.features, group.heads
     for chunk in inputs.chunks(group, inputs.layout.places()):
         place = chunk.place
-        dy = grads.y[heads, :, place].flatten(1, 2).to(state.dtype)
+        chunk.enter_(state)
+        dy = grads.y[heads, :, place].flatten(1, 2)
         x = chunk.products()
-        d_inside = times(dy, chunk.passing.row)
-        dw = torch.bmm(d_inside, times(chunk.u, chunk.passing.column).mT)
-        dx = dw.mul_(chunk.mask_(chunk.series.slope(x)))
+        dx = torch.bmm(dy, chunk.u.mT).mul_(chunk.mask_(chunk.series.slope(x)))
         weights = chunk.mask_(chunk.series.value(x))
-        grads.u[heads, place] = times(torch.bmm(weights.mT, d_inside), chunk.passing.column)
-        grads.k[heads, place] = chunk.key_gradient(inside=torch.bmm(dx.mT, chunk.q))
+        grads.u[heads, place] = torch.bmm(weights.mT, dy)
+        grads.k[heads, place] = torch.bmm(dx.mT, chunk.q)
         d_features = torch.bmm(state, times(dy, chunk.passing.from_past).mT)
-        d_past = features.query_backward(chunk.query_at_start().mT.contiguous(), d_features, chunk.rows)
-        total = chunk.query_gradient(torch.bmm(dx, chunk.k), d_past.mT)
-        grads.q[heads, :, place] = total.unflatten(1, (grads.q.shape[1], -1))
-        state = chunk.advance(state)
+        d_past = features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+        grads.q[heads, :, place] = torch.bmm(dx, chunk.k).add_(d_past.mT).unflatten(1, (grads.q.shape[1], -1))
+        chunk.advance_(state)
 
 
-def _backward_keys(
-    inputs: Inputs, group: Group, grads: _Gradients, d_state: Float[Tensor, "N F U"]
-) -> Float[Tensor, "N F U"]:
-    """Second walk, from the end: the gradients of keys and values through the state; returns that of the state."""
+def _backward_keys(inputs: Inputs, group: Group, grads: Gradients) -> None:
+    """Second walk, from the end: the gradients of keys and values through the state, and that of the state."""
     features, heads = inputs.layout.features, group.heads
-    for chunk in inputs.chunks(group, reversed(inputs.layout.places())):
+    d_state = inputs.leave_(grads.state[heads], heads)
+    for chunk in inputs.chunks(group, inputs.layout.places()[::-1], weighs=False):
         place, passing = chunk.place, chunk.passing
         grads.u[heads, place] += times(torch.bmm(chunk.key_features().mT, d_state), passing.into_state)
         d_features = torch.bmm(d_state, times(chunk.u, passing.into_state).mT)
-        d_key = features.key_backward(chunk.key_at_end().mT.contiguous(), d_features).mT
-        grads.k[heads, place] += chunk.key_gradient(at_end=d_key)
-        dy_past = times(grads.y[heads, :, place].flatten(1, 2).to(d_state.dtype), passing.from_past)
-        step = torch.bmm(chunk.query_features(), dy_past)
-        d_state = step.add_(times(d_state, chunk.keep()))
-    return d_state
+        grads.k[heads, place] += features.key_backward(chunk.k.mT.contiguous(), d_features).mT
+        chunk.retreat_(d_state, grads.y[heads, :, place].flatten(1, 2))

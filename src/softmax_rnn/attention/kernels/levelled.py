@@ -54,7 +54,7 @@ def levelled(job: Contraction, past: LevelSums | None = None) -> tuple[Sums, Lev
 class _Levelled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, u, decay, weights, rows, layout: LevelLayout, *past):  # type: ignore[override]
-        inputs = Inputs(q, k, u, layout.decay(decay), rows, layout)
+        inputs = Inputs.of(q, k, u, decay, rows, layout)
         y = q.new_empty(*q.shape[:3], u.shape[-1])
         ends = tuple(u.new_zeros(u.shape[0], layout.features.count, u.shape[-1]) for _ in layout.end_levels)
         for group in layout.groups():
@@ -76,7 +76,7 @@ class _Levelled(torch.autograd.Function):
     def backward(ctx, dy, *d_ends):  # type: ignore[override]
         q, k, u, decay, weights, rows, y, *states = ctx.saved_tensors
         past, ends, layout = states[: ctx.n_past], states[ctx.n_past :], ctx.layout
-        inputs = Inputs(q, k, u, layout.decay(decay), rows, layout)
+        inputs = Inputs.of(q, k, u, decay, rows, layout)
         dy = torch.zeros(*q.shape[:3], u.shape[-1], dtype=q.dtype, device=q.device) if dy is None else dy
         grads = _Gradients(inputs, weights, dy)
         d_past = tuple(torch.zeros_like(x) for x in past)
@@ -96,7 +96,7 @@ def _outputs(chunk: Chunk, visit: Visit, stack: Stack, own: Float[Tensor, "N R L
     """The rows of a chunk; ``own`` are the λ of its queries."""
     passing = chunk.passing
     inside = visit.pairs.multiply_(chunk.mask_(chunk.series.value(chunk.products())), own)
-    total = times(torch.bmm(inside, times(chunk.u, passing.column)), passing.row)
+    total = torch.bmm(inside, chunk.u)
     if stack.entries:
         query = chunk.query_features().mT
         for entry in stack.entries:
@@ -122,18 +122,17 @@ class _Gradients:
         heads, groups = group.heads, self.q.shape[1]
         for chunk, visit in visits(self.inputs, group):
             stack.enter(visit)
-            place, passing, pairs = chunk.place, chunk.passing, visit.pairs
+            place, pairs = chunk.place, visit.pairs
             dy, own = (self._rows(x, group, place) for x in (self.y, self.level_weights))
             d_own = torch.zeros_like(own)
             x = chunk.products()
-            d_inside = times(dy, passing.row)
-            dw = torch.bmm(d_inside, times(chunk.u, passing.column).mT)
+            dw = torch.bmm(dy, chunk.u.mT)
             slope = pairs.multiply_(chunk.mask_(chunk.series.slope(x)), own)
             weights = chunk.mask_(chunk.series.value(x))
             pairs.add_sums_(d_own, dw * weights)
             pairs.multiply_(weights, own)
             dx = dw.mul_(slope)
-            self.u[heads, place] = times(torch.bmm(weights.mT, d_inside), passing.column)
+            self.u[heads, place] = torch.bmm(weights.mT, dy)
             self.k[heads, place] = torch.bmm(dx.mT, chunk.q)
             dq = torch.bmm(dx, chunk.k)
             if stack.entries:
@@ -165,7 +164,7 @@ class _Gradients:
         """The gradients of the states before a chunk from those of the states after it; keys and values get theirs."""
         heads, place, passing, top = group.heads, chunk.place, chunk.passing, self.layout.levels.top
         before, earlier = blocks(visit.before, top), {}
-        entering, keep = times(chunk.u, passing.into_state), chunk.keep()
+        entering, keep = times(chunk.u, passing.into_state), passing.keep
         keys = d_features = None
         for block in blocks(visit.after, top):
             grad = later.get(block.start)
@@ -208,4 +207,4 @@ def _through_stack(
         step = torch.bmm(entry.sums, (decayed * read_column(own, entry.block, visit)).mT)
         d_features = step if d_features is None else d_features.add_(step)
     assert d_features is not None
-    return chunk.features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+    return chunk.layout.features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)

@@ -172,18 +172,17 @@ _blockwise.register_autograd(_backward_blockwise, setup_context=_save_blockwise)
 
 def chunked_sums(flat: Flat, layout: Layout) -> tuple[Tensor, Tensor]:
     """The sums of `chunked` and the state after them, by the operator."""
-    sizes = [layout.batch, layout.kv_heads, int(layout.by_channel), int(layout.reads_before_decay)]
+    flags = (layout.by_channel, layout.is_wide, layout.strict)
+    sizes = [layout.batch, layout.kv_heads, *map(int, flags)]
     return _chunked(*flat, layout.visibility.first_key, _text(layout.features.score), sizes)
 
 
-def _inputs(q, k, u, decay, rows, first_key, score, sizes) -> Inputs:  # type: ignore[no-untyped-def]
-    batch, heads, by_channel, before = sizes
+def _layout(q: Tensor, k: Tensor, first_key: Tensor | None, score: str, sizes: list[int]) -> Layout:
     polynomial = _score(score)
     assert isinstance(polynomial, Polynomial)
     features = SymmetricFeatures(polynomial, k.shape[-1])
-    seen = Visibility(None, first_key)
-    layout = Layout(features, seen, batch, heads, q.shape[1], k.shape[1], bool(by_channel), bool(before))
-    return Inputs(q, k, u, layout.decay(decay), rows, layout)
+    flags = (bool(flag) for flag in sizes[2:])
+    return Layout(features, Visibility(None, first_key), *sizes[:2], q.shape[1], k.shape[1], *flags)
 
 
 @torch.library.custom_op("softmax_rnn::chunked", mutates_args=())
@@ -198,7 +197,7 @@ def _chunked(
     score: str,
     sizes: list[int],
 ) -> tuple[Tensor, Tensor]:
-    return chunked.walk_forward(_inputs(q, k, u, decay, rows, first_key, score, sizes), state)
+    return chunked.walk_forward(Inputs.of(q, k, u, decay, rows, _layout(q, k, first_key, score, sizes)), state)
 
 
 @_chunked.register_fake
@@ -222,8 +221,9 @@ def _chunked_backward(
     dy: Tensor,
     d_end: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    inputs = _inputs(q, k, u, decay, rows, first_key, score, sizes)
-    dq, dk, du, d_decay, d_state = chunked.walk_backward(inputs, state, y, end, dy, d_end, decay is not None)
+    layout, sums = _layout(q, k, first_key, score, sizes), None if decay is None else (y, end)
+    given = (q, k, u, decay, state, rows)
+    dq, dk, du, d_decay, d_state = chunked.walk_backward(given, layout, sums, dy, d_end)
     return dq, dk, du, _or_empty(d_decay, q), d_state
 
 

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -73,6 +74,7 @@ def read_column(own: Float[Tensor, "N R L"], block: Stretch, visit: Visit) -> Fl
 class LevelLayout(Layout):
     """The geometry with levels: chunks that begin at multiples of their length, in each row of the batch."""
 
+    is_regular: ClassVar[bool] = False
     levels: LevelWeights
     past_levels: tuple[int, ...]
     """The levels of the states that a past brings, in order."""
@@ -165,7 +167,7 @@ class Stack:
 
     def advance(self, chunk: Chunk, visit: Visit) -> None:
         """The stack after a chunk: its keys make a block, full blocks are joined."""
-        keep, entries = chunk.keep(), []
+        keep, entries = chunk.passing.keep, []
         features = entering = None
         for block in blocks(visit.after, self.top):
             inner = [entry for entry in self.entries if block.start <= entry.block.start < block.stop]

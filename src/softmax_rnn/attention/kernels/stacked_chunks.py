@@ -23,7 +23,8 @@ STATE_NUMBERS = 2**21
 def can_stack(inputs: Inputs) -> bool:
     """Whether states are only added: no decay, no segments, no coefficients of single rows; and they are small."""
     layout = inputs.layout
-    only_added = inputs.decay is None and layout.visibility.first_key is None and inputs.rows is None
+    no_decay = inputs.decay is None and inputs.fold is None and not layout.strict
+    only_added = no_decay and layout.visibility.first_key is None and inputs.rows is None
     return only_added and layout.features.count <= form.FEW_FEATURES and layout.time > layout.chunk
 
 

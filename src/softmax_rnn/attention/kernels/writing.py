@@ -7,7 +7,9 @@ keys, decay and state, comes from the ordinary contraction of the same form.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -102,6 +104,29 @@ def in_true_size(sums: Sums) -> Float[Tensor, "B K T E"]:
     return y if sums.log_scale is None else y * torch.exp(sums.log_scale[:, :, 0, :, None])
 
 
+class Solution(NamedTuple):
+    """What a solver has found."""
+
+    values: Float[Tensor, "N S E"]
+    """The values with v′ in their place."""
+    scale: Float[Tensor, "N T 1"]
+    """What makes true weights of the form's, row by row."""
+    read: Float[Tensor, "N T E"] | None = None
+    """Σ_{j<i} a_ij v′_j, where the solver has it."""
+
+
+class ReadGradients(NamedTuple):
+    """Those of the tensors that a read depends on."""
+
+    q: Tensor | None
+    k: Tensor | None
+    v: Tensor | None
+    decay: Tensor | None
+    state: Tensor | None
+    read: Tensor | None = None
+    """The read itself, where the solution does not have it."""
+
+
 @dataclass(frozen=True)
 class Solver(ABC):
     """The triangular system of a contraction, batch and heads as one axis N."""
@@ -116,16 +141,16 @@ class Solver(ABC):
         return self.rate.flatten(0, 1)[..., None].to(self.job.q.dtype)
 
     @abstractmethod
-    def solve(self) -> tuple[Float[Tensor, "N S E"], Float[Tensor, "N T 1"]]:
-        """The values with v′ in their place, and what makes true weights of the form's, row by row."""
+    def solve(self) -> Solution:
+        """From the start."""
 
     @abstractmethod
     def solve_back(self, grad: Float[Tensor, "N T E"], scale: Float[Tensor, "N T 1"]) -> Float[Tensor, "N T E"]:
         """λ."""
 
     @abstractmethod
-    def read(self) -> Float[Tensor, "B K T E"]:
-        """Σ_j a_ij v_j over all keys that a query sees, differentiable."""
+    def read_gradients(self, weight: Float[Tensor, "B K T E"], solution: Solution) -> ReadGradients:
+        """The gradients of ⟨weight, Σ_{j<i} a_ij v_j⟩; the job's values are v′."""
 
 
 def solved(solver: Solver) -> Float[Tensor, "B K T E"]:
@@ -143,36 +168,49 @@ def _with(solver: Solver, q, k, v, decay, state, rate) -> Solver:  # type: ignor
 class _Solved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v, decay, state, rate, solver: Solver):  # type: ignore[override]
-        full, scale = _with(solver, q, k, v, decay, state, rate).solve()
+        full, scale, read = _with(solver, q, k, v, decay, state, rate).solve()
         full = full.unflatten(0, v.shape[:2])
         # The solver keeps what is the same for every call; its tensors are saved by autograd and are only shapes here.
         shapes = (None if x is None else torch.empty_like(x, device="meta") for x in (q, k, v, decay, state, rate))
         ctx.solver = _with(solver, *shapes)
-        ctx.save_for_backward(q, k, full, decay, state, rate, scale)
+        ctx.save_for_backward(q, k, full, decay, state, rate, scale, read)
         return full[:, :, -rate.shape[2] :]
 
     @staticmethod
     @once("the forms with blocks and chunks")
     def backward(ctx, grad):  # type: ignore[override]
-        q, k, v, decay, state, rate, scale = ctx.saved_tensors
+        q, k, v, decay, state, rate, scale, read = ctx.saved_tensors
         time = rate.shape[2]
         solver = _with(ctx.solver, q, k, v, decay, state, rate)
         total = solver.solve_back(grad.flatten(0, 1), scale).unflatten(0, grad.shape[:2])
-        wide = rate[..., None].to(total.dtype)
-        leaves = [None if x is None else x.detach().requires_grad_() for x in (q, k, v, decay, state)]
-        with torch.enable_grad():
-            read = _strict_read(_with(solver, *leaves, rate))  # pyright: ignore[reportCallIssue]
-        present = [x for x in leaves if x is not None]
-        made = iter(torch.autograd.grad(read, present, -wide * total, allow_unused=True))
-        dq, dk, dv, d_decay, d_state = (None if x is None else next(made) for x in leaves)
-        dv = torch.cat([torch.zeros_like(v[:, :, :-time]) if dv is None else dv[:, :, :-time], total], 2)
-        d_rate = -(total * read.detach()).sum(-1).to(rate.dtype)
-        return dq, dk, dv, d_decay, d_state, d_rate, None
+        weight = -rate[..., None].to(total.dtype) * total
+        dq, dk, dv, d_decay, d_state, found = solver.read_gradients(weight, Solution(v.flatten(0, 1), scale, read))
+        past = v.shape[2] - time
+        if past:
+            total = torch.cat([torch.zeros_like(v[:, :, :past]) if dv is None else dv[:, :, :past], total], 2)
+        read = found if read is None else read.unflatten(0, grad.shape[:2])
+        d_rate = -(total[:, :, past:] * read).sum(-1).to(rate.dtype)
+        return dq, dk, total, d_decay, d_state, d_rate, None
 
 
-def _strict_read(solver: Solver) -> Float[Tensor, "B K T E"]:
+def gradients_by_autograd(
+    solver: Solver, read: Callable[[Contraction], Sums], weight: Float[Tensor, "B K T E"]
+) -> ReadGradients:
+    """Those of an ordinary contraction of the form, whose keys have moved one place on."""
+    job = solver.job
+    decay = None if job.running_decay is None else job.running_decay.c
+    leaves = [None if x is None else x.detach().requires_grad_() for x in (job.q, job.k, job.v, decay)]
+    with torch.enable_grad():
+        moved = _with(solver, *leaves, solver.state, solver.rate)  # pyright: ignore[reportCallIssue]
+        found = _strict_read(moved.job, read)
+    present = [x for x in leaves if x is not None]
+    made = iter(torch.autograd.grad(found, present, weight, allow_unused=True))
+    return ReadGradients(*(None if x is None else next(made) for x in leaves), None, found.detach())
+
+
+def _strict_read(job: Contraction, form: Callable[[Contraction], Sums]) -> Float[Tensor, "B K T E"]:
     """Σ_{j<i} a_ij v_j: every key moves one place on, so that a query's own place holds the key before it."""
-    job, seen = solver.job, solver.job.visibility
+    seen = job.visibility
 
     def later(x: Tensor, axis: int) -> Tensor:
         first = torch.zeros_like(x.narrow(axis, 0, 1))
@@ -186,7 +224,7 @@ def _strict_read(solver: Solver) -> Float[Tensor, "B K T E"]:
     moved = replace(
         job, k=later(job.k, 2), v=later(job.v, 2), decay=decay, visibility=Visibility(later(mask, 1), first_key)
     )
-    read = replace(solver, job=moved).read()
+    read = in_true_size(form(moved))
     if job.running_decay is None or job.wants_row_sum or decay is None:
         return read
     step = torch.exp(job.running_decay.c - decay.c)[:, :, job.past :, None]
