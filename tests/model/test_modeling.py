@@ -29,7 +29,8 @@ def test_attention_holds_only_what_its_spec_needs(variant):
     conv = {"conv.weight"} if config.conv_width else set()
     conv |= {"conv.bias"} if config.conv_bias else set()
     conv |= {f"token_shift.{x}" for x in ("common", "mixes", "down", "up")} if config.token_shift else set()
-    assert {name for name in found if not name.startswith("parts.")} == projections | conv
+    scan = {"scan.gate.weight", "scan.gate.bias"} if config.chunk_scan else set()
+    assert {name for name in found if not name.startswith("parts.")} == projections | conv | scan
 
 
 def test_linear_and_embedding_weights_start_at_the_recipes_width():

@@ -119,7 +119,8 @@ def _clean_padding(call: Call, key_mask: Tensor) -> Call:
 
 def check_state(call: Call, state: State) -> None:
     """The state belongs to the spec and to the shapes of the call; a traced one has symbols in place of sizes."""
-    if traced(call.q) or (state.use is not None and state.use == call.use and state.lengths.device == call.q.device):
+    use = getattr(state, "use", None)  # absent where something else than a state came
+    if traced(call.q) or (use is not None and use == call.use and state.lengths.device == call.q.device):
         return
     kind, expected = _expected_state(call.spec, call.shape)
     if type(state) is not kind:
