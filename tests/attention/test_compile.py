@@ -23,7 +23,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
 QUICK = [("taylor_2", "both"), ("forgetting_transformer", "plain")]
-INDUCTOR = ["softmax", "gated_softmax", "taylor_2", "linear_elu", "retnet", "deltanet", "rwkv6"]
+INDUCTOR = ["softmax", "gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6"]
 LENGTHS = (40, 65)
 GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
 
