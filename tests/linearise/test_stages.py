@@ -18,7 +18,7 @@ from softmax_rnn.linearise.measure import losses
 from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, target_specs, untie
 from softmax_rnn.linearise.settings import StageSettings, resolve
 from softmax_rnn.linearise.trained import prepare
-from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_errors
+from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_errors, layer_units
 
 
 def rows(count=3, time=20, seed=0):
@@ -97,7 +97,7 @@ def test_transfer_gives_gradients_to_converted_layers_alone(original):
     prepare(student, [0], StageSettings(weights="attention"), seed=0)
     network = LayerErrors(original, student, [0]).train()
     batch = {name: torch.tensor(np.stack([row[name] for row in rows()])) for name in rows()[0]}
-    Matching().loss_sum(network, batch).backward()
+    Matching(layer_units(network, rows())).loss_sum(network, batch).backward()
     first, second = attentions(student)
     assert first.q_proj.weight.grad is not None
     assert float(first.q_proj.weight.grad.abs().sum()) > 0

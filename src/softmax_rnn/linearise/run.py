@@ -96,7 +96,7 @@ class _Conversion:
         self.config, self.folder, self.tokenizer, self.texts, self.quiet = config, folder, tokenizer, texts, quiet
         self.loaded = load_pretrained(config.model, dtype_of(config.original))
         self.ranges = self._ranges()
-        self.original = as_original(self.loaded).to(self._device())
+        self.original = as_original(self.loaded).to(self._device())  # pyright: ignore[reportArgumentType]
         self.specs = target_specs(self.original, config.target)
         if self.ranges is not None:
             self.specs = with_ranges(self.specs, self.ranges)
@@ -107,7 +107,9 @@ class _Conversion:
             return torch.device("cpu")
         from accelerate import PartialState
 
-        return PartialState().device
+        device = PartialState().device
+        assert device is not None
+        return device
 
     def _ranges(self) -> Any:
         """What polynomials on measured ranges need, from the model as it was loaded."""

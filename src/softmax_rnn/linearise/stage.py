@@ -14,7 +14,7 @@ from softmax_rnn.linearise.models import RowReader, attentions, untie
 from softmax_rnn.linearise.settings import LineariseConfig
 from softmax_rnn.linearise.texts import Texts
 from softmax_rnn.linearise.trained import prepare, rate
-from softmax_rnn.linearise.transfer import LayerErrors, Matching
+from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_units
 from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.job import Job, run_job
 from softmax_rnn.train.objective import Objective
@@ -43,8 +43,10 @@ def train_stage(
     names = _attention_names(student)
     objective: Objective
     network: nn.Module
+    watched = [row for rows in texts.held_out.values() for row in rows[:WATCHED_ROWS]]
     if name == "transfer":
-        network, objective = LayerErrors(original, student, layers), Matching()
+        network = LayerErrors(original, student, layers)
+        objective = Matching(layer_units(network, watched, original.device))
     else:
         network = RowReader(student)
         objective = Imitation(RowReader(original)) if name == "distil" else Objective()
@@ -57,7 +59,7 @@ def train_stage(
             name=name,
             network=network,
             train=texts.train,
-            test=[row for rows in texts.held_out.values() for row in rows[:WATCHED_ROWS]],
+            test=watched,
             settings=config.train_settings(name),
             folder=folder,
             objective=objective,

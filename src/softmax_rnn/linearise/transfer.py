@@ -1,6 +1,6 @@
 """Stage 2: each layer's attention learns to give the original's output from the original's input.
 
-    loss of a layer = Σ_t |y′_t − y_t|² / mean_t |y_t|²        mean over the converted layers
+    loss of a layer = Σ_t |y′_t − y_t|² / unit        unit: its mean |y|² on some rows; mean over the converted layers
 
 Layers do not see each other, so nothing but the original's own pass connects them. What an attention computes on the
 way is not kept but computed once more in the backward pass: only one layer's activations are in memory at a time.
@@ -65,13 +65,15 @@ class LayerErrors(nn.Module):
 
 
 class Matching(Objective):
-    """The error of attention outputs, normalised by layer."""
+    """The error of attention outputs in units of each layer, which are the same for all batches and processes."""
+
+    def __init__(self, units: Sequence[float]) -> None:
+        self.units = torch.tensor(list(units)).clamp(min=1e-30)
 
     def loss_sum(self, network: Callable[..., Any], batch: Batch) -> Tensor:
-        """The mean over layers of Σ_t |y′ − y|² / mean |y|²."""
+        """The mean over layers of Σ_t |y′ − y|² / unit."""
         found, counted = network(**_inputs(batch)), batch["targets"] != IGNORED
-        unit = found.sizes[:, counted].mean(-1).clamp(min=1e-30)
-        return (found.errors[:, counted].sum(-1) / unit).mean()
+        return (found.errors[:, counted].sum(-1) / self.units.to(found.errors.device)).mean()
 
     def measure(
         self, network: nn.Module, rows: Rows | Sequence[Row], batch_size: int, share: Share, device: torch.device
@@ -79,6 +81,20 @@ class Matching(Objective):
         """The error of each layer over all rows; ``test_loss`` is their mean."""
         errors = layer_errors(network, rows, batch_size, share, device)
         return {"test_loss": sum(errors) / len(errors), "test_error_by_layer": errors}
+
+
+@torch.no_grad()
+def layer_units(network: nn.Module, rows: Sequence[Row], device: torch.device | str = "cpu") -> list[float]:
+    """The mean |y|² of each layer of `LayerErrors` over the counted positions of the rows."""
+    training, sums, count = network.training, 0.0, 0
+    network.eval()
+    for row in rows:
+        batch = {name: x.to(device) for name, x in collate([row]).items()}
+        counted = batch["targets"] != IGNORED
+        sums = sums + network(**_inputs(batch)).sizes[:, counted].double().sum(-1)
+        count += int(counted.sum())
+    network.train(training)
+    return (torch.as_tensor(sums) / max(count, 1)).tolist()
 
 
 @torch.no_grad()
