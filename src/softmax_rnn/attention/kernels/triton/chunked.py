@@ -1,5 +1,8 @@
 """States between chunks as an autograd function; the weights inside a chunk come from the blockwise kernels."""
 
+# Launches give numbers to what a kernel declares as constexpr.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 from collections.abc import Iterator
