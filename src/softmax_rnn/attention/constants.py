@@ -33,4 +33,4 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
         with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
             return make(*args, **kwargs)
 
-    return made
+    return made  # pyright: ignore[reportReturnType]

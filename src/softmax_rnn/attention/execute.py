@@ -66,7 +66,7 @@ def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
 _STEP = Plan("recurrent", "asked for", {})
 
 
-def full_precision(device: str) -> AbstractContextManager[None]:
+def full_precision(device: str) -> AbstractContextManager[object]:
     """Autocast off, where it is on."""
     on = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)  # pyright: ignore
     return torch.autocast(device, enabled=False) if on else nullcontext()

@@ -154,7 +154,7 @@ def report(
     bad = (where if real is None else where & real[:, None]).sum()
     if traced(total):
         if wanted is OnNonPositive.ERROR:
-            torch._assert_async(bad == 0, "row sums are not positive")
+            torch._assert_async(bad == 0, "row sums are not positive")  # pyright: ignore[reportPrivateImportUsage]
             return total
         return _count_rows(total, bad, negative_rows)
     count = _COUNT.get()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, Form
-from softmax_rnn.attention.parts import Levels
+from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -33,7 +33,7 @@ class Recurrent(Form):
         """The state once per position: the matrix, or all keys and values."""
         s = situation
         step = s.batch * s.heads
-        if spec.structure is not None and spec.structure.step_by_step:
+        if isinstance(spec.structure, NearKeys) and spec.structure.step_by_step:
             return s.queries * (60 * CALL + step * spec.structure.near * (s.key_dim + s.value_dim) * MEMORY_PASS)
         score = fixed_state_score(spec, s.key_dim)
         if score is not None:

@@ -88,10 +88,10 @@ class _Window:
         """The same where nothing is kept for a backward pass: each piece is written to its place."""
         out, log = self.q.new_empty(self.q.shape), self.q.new_empty(self.q.shape[:3])
         for place in apart:
-            out[:, :, place], log[:, :, place] = self._block(place)
+            out[:, :, place], log[:, :, place] = self._block(place)  # pyright: ignore[reportArgumentType]
         if count:
             for whole, some in zip((out, log), self._alike(alike, count, size), strict=True):
-                whole[:, :, alike].unflatten(2, (count, size)).copy_(some)
+                whole[:, :, alike].unflatten(2, (count, size)).copy_(some)  # pyright: ignore[reportArgumentType]
             if self.near.sinks:
                 self._add_sinks(out[:, :, alike], log[:, :, alike], self.q[:, :, alike])
         return out, log
@@ -106,7 +106,7 @@ class _Window:
         start = max(place.start - self.near.width + 1, 0)
         keys, sinks = slice(start, place.stop), min(self.near.sinks, start)
         some = (torch.cat([x[:, :, :sinks], x[:, :, keys]], dim=2) for x in (self.k, self.v))
-        return self._attention(self.q[:, :, queries], *some, self._hidden(place, keys, sinks))
+        return self._attention(self.q[:, :, queries], *some, self._hidden(place, keys, sinks))  # pyright: ignore[reportCallIssue]
 
     def _alike(self, place: slice, count: int, size: int) -> tuple[Tensor, Tensor | None]:
         """Blocks with whole windows, as a batch: (B, H, blocks, size, …)."""
@@ -118,7 +118,7 @@ class _Window:
         hidden = self._hidden(slice(start, start + size), slice(keys.start, start + size), inside)
         out, log = (
             None if x is None else x.unflatten(0, (-1, count)).transpose(1, 2)
-            for x in self._attention(q, *some, hidden)
+            for x in self._attention(q, *some, hidden)  # pyright: ignore[reportCallIssue]
         )
         assert out is not None
         return out, log

@@ -87,7 +87,7 @@ class _Blockwise(torch.autograd.Function):
         work = work_of(q, k, v, decay, levels, rows, ctx.setting)
         if d_numerator is None:
             d_numerator = q.new_zeros(*q.shape[:3], v.shape[-1])
-        return *gradients(work, *sums, d_numerator, d_row_sum), None, None
+        return *gradients(work, *sums, d_numerator, d_row_sum), None, None  # pyright: ignore[reportCallIssue]
 
 
 def work_of(

@@ -85,7 +85,7 @@ def layout_of(job: Contraction, strict: bool) -> Layout:
     features = SymmetricFeatures(polynomial, job.k.shape[-1])
     by_channel = isinstance(job.decay, ChannelDecay)
     sizes = (*job.k.shape[:2], job.q.shape[2], job.k.shape[2])
-    layout = Layout(features, job.visibility, *sizes, by_channel=by_channel, strict=strict)
+    layout = Layout(features, job.visibility, *sizes, by_channel=by_channel, strict=strict)  # pyright: ignore[reportCallIssue]
     if not isinstance(job.decay, ChannelDecay):
         return layout
     steps = job.decay.steps.detach().flatten(0, 1)
@@ -143,7 +143,7 @@ def walk_backward(
     """The gradients of q, k, u, the decay and the state, which are ``given`` with rows after them; that of the decay
     where the outputs and the last state are.
     """
-    grads = chunk_gradients(*given, layout, dy, d_end)
+    grads = chunk_gradients(*given, layout, dy, d_end)  # pyright: ignore[reportCallIssue]
     d_decay = None
     if sums is not None:
         y, end = sums
@@ -209,7 +209,7 @@ def chunk_gradients(
     inputs = Inputs.of(q, k, u, decay, rows, layout)
     dy = dy if inputs.row_factor is None else dy * inputs.row_factor[:, None]
     d_state = torch.zeros_like(state) if d_end is None else d_end.clone()
-    grads = Gradients((q, k, u), dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, layout)
+    grads = Gradients((q, k, u), dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, layout)  # pyright: ignore[reportCallIssue]
     for group in layout.groups():
         _backward_queries(inputs, group, grads, state[group.heads].clone())
         _backward_keys(inputs, group, grads)

@@ -73,7 +73,7 @@ def _job(q, k, v, decay, rows, key_mask, first_key, start, sink_stop, score, wan
     q, k, v, decay, rows = (None if x is None else x.unflatten(0, (batch, heads)) for x in (q, k, v, decay, rows))
     running = None if decay is None else RunningDecay(decay)
     visibility = Visibility(key_mask, first_key, near)
-    return Contraction(_score(score), q, k, v, running, visibility, wants_row_sum, rows, negative=negative)
+    return Contraction(_score(score), q, k, v, running, visibility, wants_row_sum, rows, negative=negative)  # pyright: ignore[reportArgumentType]
 
 
 def _work(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, rows: Tensor | None, *rest: Any) -> Work:
@@ -182,7 +182,7 @@ def _layout(q: Tensor, k: Tensor, first_key: Tensor | None, score: str, sizes: l
     assert isinstance(polynomial, Polynomial)
     features = SymmetricFeatures(polynomial, k.shape[-1])
     flags = (bool(flag) for flag in sizes[2:])
-    return Layout(features, Visibility(None, first_key), *sizes[:2], q.shape[1], k.shape[1], *flags)
+    return Layout(features, Visibility(None, first_key), *sizes[:2], q.shape[1], k.shape[1], *flags)  # pyright: ignore[reportCallIssue]
 
 
 @torch.library.custom_op("softmax_rnn::chunked", mutates_args=())

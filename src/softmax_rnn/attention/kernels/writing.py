@@ -189,6 +189,7 @@ class _Solved(torch.autograd.Function):
         if past:
             total = torch.cat([torch.zeros_like(v[:, :, :past]) if dv is None else dv[:, :, :past], total], 2)
         read = found if read is None else read.unflatten(0, grad.shape[:2])
+        assert read is not None
         d_rate = -(total[:, :, past:] * read).sum(-1).to(rate.dtype)
         return dq, dk, total, d_decay, d_state, d_rate, None
 
@@ -205,7 +206,7 @@ def gradients_by_autograd(
         found = _strict_read(moved.job, read)
     present = [x for x in leaves if x is not None]
     made = iter(torch.autograd.grad(found, present, weight, allow_unused=True))
-    return ReadGradients(*(None if x is None else next(made) for x in leaves), None, found.detach())
+    return ReadGradients(*(None if x is None else next(made) for x in leaves), None, found.detach())  # pyright: ignore[reportCallIssue]
 
 
 def _strict_read(job: Contraction, form: Callable[[Contraction], Sums]) -> Float[Tensor, "B K T E"]:
