@@ -53,7 +53,7 @@ def _named(path: Path) -> Iterator[None]:
         failed = system_error(error)
         if failed is None or failed.errno is None:
             raise
-        if failed is error and error.filename and not Path(os.fsdecode(error.filename)).name.startswith("."):
+        if failed is error and failed.filename and not Path(os.fsdecode(failed.filename)).name.startswith("."):
             raise
         raise OSError(failed.errno, failed.strerror, str(path)) from error
 

@@ -75,7 +75,7 @@ def far_shares(
     def look(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         assert isinstance(module, (SpecAttention, ForeignAttention))
         hidden = arguments[0] if arguments else options["hidden_states"]
-        q, k, _ = module.project(hidden, options.get("position_embeddings"))
+        q, k, _ = module.project(hidden, options.get("position_embeddings"))  # pyright: ignore[reportArgumentType]
         share = _far_share(module.spec, q, k, module.parts(hidden))
         if share is not None:
             total = totals[module.layer_idx]

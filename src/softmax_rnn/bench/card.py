@@ -110,8 +110,8 @@ def _fla(variant: str) -> Function:
         q, k, v = (tensors[name].transpose(1, 2) for name in "qkv")
         if variant == "linear_elu":
             q, k = (torch.nn.functional.elu(x) + 1 for x in (q, k))
-            return chunk_linear_attn(q, k, v, normalize=True)[0].transpose(1, 2)
-        return chunk_simple_gla(q, k, v, g=tensors["forget_gate"].transpose(1, 2))[0].transpose(1, 2)
+            return chunk_linear_attn(q, k, v, normalize=True)[0].transpose(1, 2)  # pyright: ignore[reportCallIssue]
+        return chunk_simple_gla(q, k, v, g=tensors["forget_gate"].transpose(1, 2))[0].transpose(1, 2)  # pyright: ignore[reportCallIssue]
 
     return function
 

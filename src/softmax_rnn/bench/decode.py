@@ -61,9 +61,10 @@ def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
     cache = SpecCache(config.specs)
     for index, spec in enumerate(config.specs):
         assert spec is not None
-        sizes = {"heads": config.num_attention_heads, "key_dim": config.key_dim, "value_dim": config.value_dim}
         layer = cache.attention_layer(index)
-        state = random_state(init_state(spec, batch=1, **sizes), context)
+        heads, key_dim, value_dim = config.num_attention_heads, config.key_dim, config.value_dim
+        first = init_state(spec, batch=1, heads=heads, key_dim=key_dim, value_dim=value_dim)
+        state = random_state(first, context)
         if isinstance(state, GrowingState) and isinstance(spec.structure, NearKeys):
             state = state.trimmed(spec.structure)
         layer.state = state

@@ -68,7 +68,7 @@ def loop_seconds(config: RunConfig, data: RunData) -> float:
 def bare_seconds(config: RunConfig, data: RunData) -> float:
     """The same steps in a loop as one would type it, with batches that lie ready."""
     device = torch.accelerator.current_accelerator() or torch.device("cpu")  # where the training loop runs
-    network = build_network(config, data.vocab_size).train().to(device)
+    network = build_network(config, data.vocab_size).train().to(device)  # pyright: ignore[reportArgumentType]
     optimizer = adamw(network, config)
     source = Batches(data.train, config, Share())
     batches = [part for step in range(config.steps) for part in source.of_step(step)]

@@ -107,7 +107,7 @@ class LowRank(nn.Sequential):
         super().__init__(down, nn.Linear(rank, width, device=device, dtype=dtype))
         self.between: Callable[[Tensor], Tensor] = identity
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """B between(A x) + b."""
         return self[1](self.between(self[0](x)))
 

@@ -153,7 +153,7 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
         for block in self.layers:
             attention: Any = block.self_attn
             step = None if self.rotary_emb is None else attention.rope_step
-            if self.rotary_emb is not None and step not in rotations:
+            if self.rotary_emb is not None and step is not None and step not in rotations:
                 rotations[step] = self.rotary_emb(hidden, position_ids=position_ids // step)
             hidden = block(
                 hidden,

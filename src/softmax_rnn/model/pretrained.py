@@ -95,7 +95,7 @@ def _from_gguf(file: Path, dtype: torch.dtype) -> LlamaForCausalLM:
     """An ordinary model with the weights of the file: what comes from GGUF cannot be saved as it is."""
     from transformers import modeling_gguf_pytorch_utils
 
-    silent = partial(modeling_gguf_pytorch_utils.tqdm, disable=True)
+    silent = partial(modeling_gguf_pytorch_utils.tqdm, disable=True)  # pyright: ignore[reportPrivateImportUsage]
     with quiet(), patch.object(modeling_gguf_pytorch_utils, "tqdm", silent):
         source = AutoModelForCausalLM.from_pretrained(str(file.parent), gguf_file=file.name, dtype=dtype)
     values = source.config.to_dict()

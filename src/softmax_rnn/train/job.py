@@ -131,7 +131,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
     trained = [line for line in metrics if "loss" in line]
     losses = [line["loss"] for line in trained if is_number(line["loss"])]
     tested = [line for line in metrics if "test_loss" in line]
-    speeds = sorted(filter(is_number, (line.get("tokens_per_second") for line in trained)))
+    speeds = sorted(line["tokens_per_second"] for line in trained if is_number(line.get("tokens_per_second")))
     last = {name: value for name, value in tested[-1].items() if name.startswith("test_")} if tested else {}
     return {
         "step": metrics[-1]["step"] if metrics else 0,
@@ -140,5 +140,7 @@ def summary(metrics: list[dict[str, Any]]) -> dict[str, Any]:
         "tokens": trained[-1].get("tokens") if trained else 0,
         "skipped_steps": trained[-1].get("skipped_steps") if trained else 0,
         "tokens_per_second": speeds[len(speeds) // 2] if speeds else None,
-        "memory_bytes": max(filter(is_number, (line.get("memory_bytes") for line in trained)), default=None),
+        "memory_bytes": max(
+            (line["memory_bytes"] for line in trained if is_number(line.get("memory_bytes"))), default=None
+        ),
     }
