@@ -100,7 +100,7 @@ WRONG_MASKS = [
     ({"segment_ids": torch.ones(T, dtype=torch.long)}, r"segment_ids: expected shape \(2, 13\)"),
     (
         {"segment_ids": torch.stack([torch.zeros(T), torch.arange(T) % 3]).long()},
-        "each segment must be contiguous, row 1 comes back",
+        "each segment must be contiguous, row 1 returns to an earlier id",
     ),
     ({"key_mask": torch.ones(B, T, dtype=torch.bool, device="meta")}, "key_mask: expected the device of q"),
 ]

@@ -33,7 +33,7 @@ def test_what_is_defined_can_be_told_to_another_process():
     told = json.loads(json.dumps(definition("undivided")))
     assert AttentionSpec.from_dict(told) == AttentionSpec(normaliser=None)
     define({"undivided": told})
-    with pytest.raises(InputError, match=r"variants\.undivided: name: expected a new one"):
+    with pytest.raises(InputError, match=r"variants\.undivided: name: expected a new name"):
         define({"undivided": {}})
 
 

@@ -75,15 +75,15 @@ class SlowSteps:
     """In the process: every step takes a while, so that a signal finds it in the middle."""
 
     def __call__(self):
-        from softmax_rnn.train import loop
+        from softmax_rnn.train.objective import Objective
 
-        loss_sum = loop.loss_sum
+        loss_sum = Objective.loss_sum
 
         def slow(*given):
             time.sleep(0.15)
             return loss_sum(*given)
 
-        loop.loss_sum = slow
+        Objective.loss_sum = slow
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

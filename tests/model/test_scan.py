@@ -128,4 +128,4 @@ def test_wrong_blocks_are_refused():
     with pytest.raises(InputError, match="chunk_scan: no layer sees the ends of chunks"):
         tiny_config("softmax", chunk_scan=True)
     with pytest.raises(InputError, match="as many channels"):
-        tiny_config("rat_4", value_dim=16)
+        tiny_config("rat_4", value_expand=2)

@@ -138,4 +138,7 @@ def _through_state(spec: AttentionSpec, s: Situation) -> bool:
 
 @cache
 def _installed() -> bool:
-    return importlib.util.find_spec("triton") is not None
+    try:
+        return importlib.util.find_spec("triton") is not None
+    except ImportError:
+        return False

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from softmax_rnn.attention.looking import may_look
@@ -70,7 +70,7 @@ def channels_fit_float32(steps: Float[Tensor, "N T F"], chunk: int, degree: int)
     return float(sums.min()) * max(degree, 1) > -WIDEST_CHANNEL_LOG
 
 
-def in_chunks(x: Float[Tensor, "N T F"], chunk: int, last: Float[Tensor, "N 1 F"]) -> Float[Tensor, "N chunks C F"]:
+def in_chunks(x: Shaped[Tensor, "N T F"], chunk: int, last: Shaped[Tensor, "N 1 F"]) -> Shaped[Tensor, "N chunks C F"]:
     """The last chunk is filled up with ``last``."""
     missing = -x.shape[1] % chunk
     whole = torch.cat([x, last.expand(-1, missing, -1)], 1) if missing else x

@@ -83,7 +83,7 @@ class EluPlusOne(FeatureMap):
 
         from softmax_rnn.attention.looking import may_look
 
-        is_long = x.shape[2] * x.shape[3] >= LONG_HEAD
+        is_long = x.dim() == 4 and x.shape[2] * x.shape[3] >= LONG_HEAD
         if not is_long or not may_look(x) or (torch.is_grad_enabled() and x.requires_grad):
             return x.clamp(max=0).exp() + x.relu()
         # Head by head, so that the passes stay in the cache of a CPU.
