@@ -29,7 +29,7 @@ class Fold:
     """e^(c_i − o)."""
     key: Float[Tensor, "N T F"]
     """e^(o − c_j)."""
-    between: Float[Tensor, "N F chunks+1"]
+    between: Float[Tensor, "N F edges"]
     """e^(o′ − o): from the start to the first middle, from each middle to the next, from the last to the end."""
 
 
