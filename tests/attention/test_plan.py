@@ -266,9 +266,7 @@ def test_chunked_holds_neither_all_weights_nor_all_states(name):
     largest, saved = traced(spec, "chunked")
     assert largest < HEADS * TIME * TIME / 4
     features = n_features(score, D)
-    together = (
-        chunk_length(features) if features <= FEW_FEATURES else 0
-    )  # weights inside chunks made in one call
+    together = chunk_length(features) if features <= FEW_FEATURES else 0  # weights inside chunks made in one call
     assert largest <= HEADS * TIME * max(features * E / 2, together)
     assert saved < 40 * HEADS * TIME * (D + E)
 
