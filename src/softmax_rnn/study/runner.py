@@ -70,7 +70,7 @@ class LocalRunner:
             waiting.put(run)
         count = min(self.jobs, len(runs))
         # Leaving the pool waits for its threads, and so for the last words of their workers.
-        with _terminated_as_interrupted(), ThreadPoolExecutor(count) as pool:
+        with _signals_as_interrupts(), ThreadPoolExecutor(count) as pool:
             serving = [pool.submit(self._serve, waiting, watch) for _ in range(count)]
             try:
                 for thread in serving:
@@ -132,16 +132,17 @@ class LocalRunner:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends a study as Ctrl-C does. Only the main thread may set handlers."""
-    if threading.current_thread() is not threading.main_thread():
+def _signals_as_interrupts() -> Iterator[None]:
+    """SIGTERM ends a study as Ctrl-C does, and Ctrl-C does where the shell had it ignored (`softmax-rnn study … &`)."""
+    if threading.current_thread() is not threading.main_thread():  # it may not set handlers
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def order_of(run: PlannedRun) -> dict[str, Any]:
