@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.study.tiny import SETTINGS, TASK, VALUES, tiny_study
+from tests.study.tiny import SETTINGS, TASK, VALUES, InThisProcess, tiny_study
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.experiment import network
@@ -57,12 +57,12 @@ def test_a_finished_run_is_not_repeated(finished: tuple[StudyRun, list[Event]]):
     assert before == {run.folder: (run.folder / "result.json").stat().st_mtime_ns for run in whole.runs}
 
 
-def test_workers_train_an_attention_that_only_the_study_describes(tmp_path: Path):
+def test_a_study_trains_an_attention_that_only_it_describes(tmp_path: Path):
     own = {"my_own": {"like": "linear_elu", "normaliser": None, "output_norm": {"kind": "l2"}}}
     grid = {"settings": SETTINGS, "vary": {"variant": ["softmax", "my_own"], "seed": [0]}}
     study = tiny_study(tmp_path, variants=own, scales={"cpu": {"minutes": 1, "grids": {"one": grid}}}, claims=[])
     whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
-    results = whole.carry_out(LocalRunner(1))
+    results = whole.carry_out(InThisProcess())
     assert [entry["state"] for entry in results["runs"]] == ["finished"] * 2
     assert results["variants"]["my_own"]["formula"] == "o = L2(Σ w v),  w = (elu(q)+1)·(elu(k)+1)"
     saved = json.loads(next((tmp_path / "out" / "runs").glob("*my_own*/final/config.json")).read_text())
@@ -86,7 +86,7 @@ def test_what_another_study_has_finished_is_taken_over(finished: tuple[StudyRun,
     again = StudyRun(*other, "cpu", whole.output.parent / "other", "x")
     assert [run.config.seed for run in again.left] == [7]
     events: list[Event] = []
-    results = again.carry_out(LocalRunner(1), events.append)
+    results = again.carry_out(InThisProcess(), events.append)
     assert [event.run.config.seed for event in events if event.state == "finished"] == [7]
     mine, theirs = again.runs[0], next(run for run in whole.runs if run.config == again.runs[0].config)
     for name in ("result.json", "metrics.jsonl", "final/model.safetensors"):
@@ -125,7 +125,7 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path: Path):
     grids = {"mixed": {"settings": {key: SETTINGS[key] for key in SETTINGS if key != "data"}, "vary": vary}}
     study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
     whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
-    results = whole.carry_out(LocalRunner(1))
+    results = whole.carry_out(InThisProcess())
     assert [entry["state"] for entry in results["runs"]] == ["failed", "finished"]
     assert "is not valid JSON" in results["runs"][0]["error"]
     assert unfinished(whole.runs) == [whole.runs[0]]
@@ -212,7 +212,7 @@ def test_the_time_left_is_divided_among_the_workers(tmp_path: Path, capsys: pyte
 
 
 def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
-    long = SETTINGS | {"steps": 400, "checkpoint_every": 5}
+    long = SETTINGS | {"steps": 120, "checkpoint_every": 5}
     grids = {"one": {"settings": long, "vary": {"variant": ["softmax"], "seed": [0]}}}
     study = tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
     whole = StudyRun(*study, "cpu", tmp_path / "out", "x")
@@ -232,7 +232,7 @@ def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
     assert results["runs"][0]["state"] == "failed"
     assert "ended with code -9" in results["runs"][0]["error"]
     again = StudyRun(*study, "cpu", tmp_path / "out", "x")
-    assert again.carry_out(LocalRunner(1))["runs"][0]["state"] == "finished"
+    assert again.carry_out(InThisProcess())["runs"][0]["state"] == "finished"
     starts = json.loads((folder / "environment.json").read_text())["starts"]
     assert starts[0]["step"] == 0
     assert starts[1]["step"] > 0
@@ -243,7 +243,7 @@ def test_a_killed_worker_fails_its_run_only_and_the_run_resumes(tmp_path: Path):
     [
         (signal.SIGINT, 130),
         pytest.param(signal.SIGTERM, 130, marks=pytest.mark.slow),
-        (signal.SIGKILL, -signal.SIGKILL),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.slow),
     ],
     ids=str,
 )
