@@ -5,7 +5,7 @@ import torch
 
 from model.tiny import tiny_model
 from softmax_rnn.analysis import order_by_order as cut
-from softmax_rnn.analysis.methods import METHODS
+from softmax_rnn.analysis.methods import METHODS, nearest_order
 from softmax_rnn.analysis.reading import Head, read
 from softmax_rnn.errors import InputError
 
@@ -64,8 +64,8 @@ def test_order_zero_is_the_mean(head):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda head: cut.nearest_order("taylor", 41), "order: expected 0 to 40, got 41"),
-        (lambda head: cut.nearest_order("tailor", 4), "did you mean 'taylor'"),
+        (lambda head: nearest_order("taylor", 41), "order: expected 0 to 40, got 41"),
+        (lambda head: nearest_order("tailor", 4), "did you mean 'taylor'"),
         (lambda head: cut.order_terms("taylor", 4, head, 9), "query: expected 0 to 8, got 9"),
     ],
 )

@@ -9,7 +9,7 @@ from explore.models import byte_model, tiny_source
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore import models_tab, rnn_view, runs_tab
-from softmax_rnn.explore.page import in_one_line, whole
+from softmax_rnn.explore.page import in_one_line, playable, whole
 from softmax_rnn.explore.texts import Texts
 from softmax_rnn.model.streaming import stream
 
@@ -32,8 +32,8 @@ def test_a_played_head_is_shown_token_by_token(shared, name):
 
 
 def test_menus_have_no_attention_that_needs_training():
-    assert "softmax" in rnn_view.playable()
-    assert not any(VARIANTS[name].tensors for name in rnn_view.playable())
+    assert "softmax" in playable()
+    assert not any(VARIANTS[name].tensors for name in playable())
 
 
 def test_both_models_go_on_and_the_original_stays_as_it_is(shared):

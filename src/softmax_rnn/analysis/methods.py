@@ -71,12 +71,27 @@ METHODS: dict[str, Method] = {
 }
 """Name → method. ``…_squared`` is the square of a polynomial of half the degree: its weights are never negative."""
 
+MOST_ORDERS = 40
+"""Orders that are looked at one by one."""
+
 
 def find_method(name: str) -> Method:
     """The method of that name."""
     if name not in METHODS:
         raise unknown_name("method", name, METHODS)
     return METHODS[name]
+
+
+def nearest_order(method: str, order: int) -> int:
+    """The largest order up to this one that the method has: a square has even ones, a fit on a range at least 1.
+
+    >>> nearest_order("taylor", 0), nearest_order("row", 0), nearest_order("row_squared", 7)
+    (0, 1, 6)
+    """
+    if not 0 <= order <= MOST_ORDERS:
+        raise InputError(f"order: expected 0 to {MOST_ORDERS}, got {order}")
+    chosen = find_method(method)
+    return order if chosen.range is None else max(chosen.step, order // chosen.step * chosen.step)
 
 
 def method_spec(name: str, order: int, ranges: HeadRanges | None = None) -> AttentionSpec:

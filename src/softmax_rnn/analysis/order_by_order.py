@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.analysis.methods import HeadRanges, find_method, method_spec
+from softmax_rnn.analysis.methods import HeadRanges, find_method, method_spec, nearest_order
 from softmax_rnn.analysis.reading import Head
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.contraction import Contraction
@@ -30,21 +30,6 @@ from softmax_rnn.attention.ranges.series import FittedOnRange, chebyshev_coeffic
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError
-
-MOST_ORDERS = 40
-"""Orders that are looked at one by one."""
-
-
-def nearest_order(method: str, order: int) -> int:
-    """The largest order up to this one that the method has: a square has even ones, a fit on a range at least 1.
-
-    >>> nearest_order("taylor", 0), nearest_order("row", 0), nearest_order("row_squared", 7)
-    (0, 1, 6)
-    """
-    if not 0 <= order <= MOST_ORDERS:
-        raise InputError(f"order: expected 0 to {MOST_ORDERS}, got {order}")
-    chosen = find_method(method)
-    return order if chosen.range is None else max(chosen.step, order // chosen.step * chosen.step)
 
 
 def head_spec(method: str, order: int, head: Head) -> AttentionSpec:

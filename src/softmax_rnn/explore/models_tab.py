@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from softmax_rnn.analysis.methods import METHODS, find_method, method_spec
-from softmax_rnn.analysis.order_by_order import MOST_ORDERS, nearest_order
+from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS, find_method, method_spec, nearest_order
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore.page import ONCE, in_one_line, session, whole
-from softmax_rnn.explore.rnn_view import playable
+from softmax_rnn.explore.page import ONCE, in_one_line, playable, session, whole
 from softmax_rnn.explore.source import Loaded
 from softmax_rnn.explore.texts import MOST_CHARACTERS, Texts, token_ids
 

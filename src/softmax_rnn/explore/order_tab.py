@@ -6,8 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from softmax_rnn.analysis.order_by_order import MOST_ORDERS
-from softmax_rnn.explore.order_view import METHOD_TITLES, distance_view, order_view
+from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS
 from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, session, whole
 from softmax_rnn.explore.source import START
 from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Text, Texts
@@ -24,8 +23,9 @@ def order_tab(texts: Texts, page: gr.Blocks) -> None:
         layer = gr.Slider(0, 1, 0, step=1, label="Layer", elem_id="layer")
         head = gr.Slider(0, 1, 0, step=1, label="Head", elem_id="head")
         query = gr.Slider(1, 2, 2, step=1, label="Query token", elem_id="query")
+    titles = [(method.title, name) for name, method in METHODS.items()]
     with gr.Row():
-        method = gr.Dropdown(METHOD_TITLES, value="taylor", label="Polynomial in place of exp", elem_id="method")
+        method = gr.Dropdown(titles, value="taylor", label="Polynomial in place of exp", elem_id="method")
         order = gr.Slider(0, MOST_ORDERS, FIRST_ORDER, step=1, label="Order", elem_id="order")
     words = gr.HTML("<p class='note' role='status'>The model is being loaded …</p>", elem_id="order-words")
     with gr.Row():
@@ -40,14 +40,24 @@ def order_tab(texts: Texts, page: gr.Blocks) -> None:
         numbers = (whole(layer, "layer"), whole(head, "head"), whole(query, "query token") - 1)
         return texts.get(page, text), *numbers, str(method)
 
+    def view(*asked: Any) -> tuple[str, str]:
+        from softmax_rnn.explore.order_view import order_view
+
+        return order_view(*asked)
+
+    def distances(*asked: Any) -> str:
+        from softmax_rnn.explore.order_view import distance_view
+
+        return distance_view(*asked)
+
     @in_one_line(6)
     def read(text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request) -> Any:
         reading = texts.get(session(request), text).reading
         layer, head = min(layer, reading.layers - 1), min(head, reading.heads - 1)
         this = asked(session(request), text, layer, head, reading.time, method)
         return (
-            *order_view(*this, whole(order, "order")),
-            distance_view(*this),
+            *view(*this, whole(order, "order")),
+            distances(*this),
             gr.Slider(maximum=reading.layers - 1, value=layer),
             gr.Slider(maximum=reading.heads - 1, value=head),
             gr.Slider(maximum=reading.time, value=reading.time, label=f"Query token, 1 to {reading.time}"),
@@ -56,13 +66,13 @@ def order_tab(texts: Texts, page: gr.Blocks) -> None:
     @in_one_line(3)
     def show(text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request) -> Any:
         this = asked(session(request), text, layer, head, query, method)
-        return *order_view(*this, whole(order, "order")), distance_view(*this)
+        return *view(*this, whole(order, "order")), distances(*this)
 
     @in_one_line(2)
     def slide(
         text: str, layer: float, head: float, query: float, method: str, order: float, request: gr.Request
     ) -> Any:
-        return order_view(*asked(session(request), text, layer, head, query, method), whole(order, "order"))
+        return view(*asked(session(request), text, layer, head, query, method), whole(order, "order"))
 
     for event in (page.load, button.click, text.submit):
         event(read, controls, [*shown, layer, head, query], **ONCE)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.analysis import order_by_order as cut
-from softmax_rnn.analysis.methods import METHODS
+from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS, nearest_order
 from softmax_rnn.analysis.reading import Head
 from softmax_rnn.explore.texts import Text
 from softmax_rnn.explore.views import chart_html, note_html, picture_html, words_html
@@ -21,13 +21,11 @@ MOST_KEYS = 14
 MOST_GROUPS = 8
 """Colours of the stacked picture: neighbouring orders share one where there are more."""
 
-METHOD_TITLES = [(method.title, name) for name, method in METHODS.items()]
-
 
 def order_view(text: Text, layer: int, head: int, query: int, method: str, order: int) -> tuple[str, str]:
     """Two pieces of HTML: words and maps, and the orders of each key."""
     one = text.reading.head(layer, head)
-    shown = cut.nearest_order(method, order)
+    shown = nearest_order(method, order)
     terms = cut.order_terms(method, shown, one, query)
     exact, series = cut.softmax_weights(one), cut.cut_weights(method, shown, one)
     said = _said(text, one, query, method, order, shown)
@@ -38,7 +36,7 @@ def order_view(text: Text, layer: int, head: int, query: int, method: str, order
 def distance_view(text: Text, layer: int, head: int, query: int, method: str) -> str:
     """How far each order is from softmax: the same for all positions of the slider."""
     one = text.reading.head(layer, head)
-    terms, step = cut.order_terms(method, cut.MOST_ORDERS, one, query), METHODS[method].step
+    terms, step = cut.order_terms(method, MOST_ORDERS, one, query), METHODS[method].step
     rows = [
         {"order": n * step, "distance": max(distance, 1e-16), "polynomial": METHODS[method].title}
         for n, distance in enumerate(cut.distance_by_order(terms, cut.softmax_weights(one)[query, : query + 1]))

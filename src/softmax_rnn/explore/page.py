@@ -1,4 +1,4 @@
-"""What the tabs share: one page's session, errors as one line, and how events are wired."""
+"""What the tabs share: one page's session, errors as one line, how events are wired, and a list for their menus."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.explore.views import problem_html
 
@@ -21,6 +22,11 @@ LIVE: dict[str, Any] = {
 """Events of sliders: while one is answered only the last that follows is kept."""
 ONCE: dict[str, Any] = {"show_progress": "minimal", "trigger_mode": "once", "api_visibility": "private"}
 """Events of buttons."""
+
+
+def playable() -> list[str]:
+    """The rows of the table that need nothing but q, k and v."""
+    return [name for name in VARIANTS if not VARIANTS[name].tensors]
 
 
 def session(request: gr.Request | None) -> str:

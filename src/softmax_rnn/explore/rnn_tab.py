@@ -9,8 +9,7 @@ from typing import Any
 import gradio as gr
 
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, session, whole
-from softmax_rnn.explore.rnn_view import curves, frame, playable, played
+from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, playable, session, whole
 from softmax_rnn.explore.source import START
 from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Texts
 
@@ -36,12 +35,17 @@ def rnn_tab(texts: Texts, page: gr.Blocks) -> None:
     controls = [text, layer, head, variant]
 
     def steps(page: str, text: str, layer: Any, head: Any, variant: str) -> Any:
-        return played(texts.get(page, text), whole(layer, "layer"), whole(head, "head"), str(variant))
+        read = texts.get(page, text)
+        from softmax_rnn.explore.rnn_view import played  # torch, once the model is there
+
+        return played(read, whole(layer, "layer"), whole(head, "head"), str(variant))
 
     @in_one_line(3)
     def run(text: str, layer: Any, head: Any, variant: str, request: gr.Request) -> Iterator[Any]:
         this = session(request)
         done = steps(this, text, layer, head, variant)
+        from softmax_rnn.explore.rnn_view import curves, frame
+
         count = len(done.steps)
         yield frame(done, 1), curves(done), gr.Slider(maximum=count, value=1)
         for place in range(2, count + 1):
@@ -52,7 +56,10 @@ def rnn_tab(texts: Texts, page: gr.Blocks) -> None:
 
     @in_one_line(1)
     def show(text: str, layer: Any, head: Any, variant: str, token: Any, request: gr.Request) -> Any:
-        return frame(steps(session(request), text, layer, head, variant), whole(token, "token"))
+        done = steps(session(request), text, layer, head, variant)
+        from softmax_rnn.explore.rnn_view import frame
+
+        return frame(done, whole(token, "token"))
 
     playing = start.click(run, controls, [shown, charts, token], **ONCE)
     stop.click(None, None, None, cancels=[playing], api_visibility="private")

@@ -30,11 +30,6 @@ class Played:
     steps: tuple[Step, ...]
 
 
-def playable() -> list[str]:
-    """The rows of the table that need nothing but q, k and v."""
-    return [name for name in VARIANTS if not VARIANTS[name].tensors]
-
-
 def played(text: Text, layer: int, head: int, name: str) -> Played:
     """The text played by a variant on one head."""
     spec, steps = VARIANTS[name], []

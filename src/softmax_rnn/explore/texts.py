@@ -8,10 +8,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from softmax_rnn.analysis.reading import Reading, read
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore.source import Source
+
+if TYPE_CHECKING:
+    from softmax_rnn.analysis.reading import Reading
 
 MOST_CHARACTERS = 2_000
 MOST_TOKENS = 128
@@ -83,6 +86,8 @@ class Texts:
                 self._pages.popitem(last=False)
 
     def _read(self, text: str) -> Text:
+        from softmax_rnn.analysis.reading import read
+
         loaded = self.source.get()
         ids = token_ids(loaded.tokenizer, text)
         tokens = tuple(str(loaded.tokenizer.decode([one]))[:LONGEST_SHOWN] for one in ids)
