@@ -245,8 +245,8 @@ def test_near_and_far_parts_alone():
     losses = {row["parts"]: row["loss"] for row in value["losses"]}
     assert specs_of(model)[1] == spec
     assert losses["both"] == pytest.approx(perplexity(model, IDS, 40).loss, rel=1e-9)
-    window = AttentionSpec(structure=Window(5, 1))
-    assert losses["near alone"] == pytest.approx(perplexity(convert(tiny(), layers=["softmax", window]), IDS, 40).loss)
+    window = convert(tiny(), layers=["softmax", AttentionSpec(structure=Window(5, 1))])
+    assert losses["window alone"] == pytest.approx(perplexity(window, IDS, 40).loss)
     assert len(set(losses.values())) == 3
     (layer,) = value["layers"]
     assert layer["layer"] == 1 and layer["far_share"] == pytest.approx(literal_far_share(tiny(), 5, 1), rel=1e-5)

@@ -14,6 +14,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.linearise import run as running
 from softmax_rnn.linearise.run import linearise
 from softmax_rnn.linearise.settings import resolve
+from softmax_rnn.linearise.stored_logits import Likely
 from softmax_rnn.linearise.texts import load_texts
 from softmax_rnn.model.loading import load_model
 from softmax_rnn.train import loop
@@ -120,6 +121,36 @@ def test_killed_anywhere_it_ends_the_same(tmp_path, monkeypatch):
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_stored_predictions_are_read_instead_of_the_original(tmp_path, monkeypatch):
+    given = settings(tmp_path, stages=["distil"], tokens=600, store_logits=8)
+    config = resolve(given)
+    linearise(config, tmp_path / "whole", quiet=True)
+    (kept,) = (tmp_path / "cache" / "logits").iterdir()
+    files = sorted(kept.iterdir())
+    assert len(files) == config.steps("distil") * config.batch_size
+    changed = files[0].stat().st_mtime_ns
+    files[1].unlink()
+    files[2].write_bytes(b"damaged")
+    linearise(config, tmp_path / "again", quiet=True)
+    assert sorted(kept.iterdir()) == files
+    assert files[0].stat().st_mtime_ns == changed
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "again")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+    def never(logits, count):
+        raise AssertionError("the original is not read again")
+
+    monkeypatch.setattr(Likely, "of", never)
+    linearise(resolve(given | {"to": "linear_elu"}), tmp_path / "other", quiet=True)
+
+
+def test_stored_predictions_are_fewer_than_all(tmp_path):
+    with pytest.raises(InputError, match="store_logits: expected fewer than the 257 tokens of the vocabulary, got 300"):
+        linearise(resolve(settings(tmp_path, store_logits=300)), tmp_path / "new", quiet=True)
+    with pytest.raises(InputError, match="store_logits: only the stage distil reads logits"):
+        resolve(settings(tmp_path, stages=["calibrate"], store_logits=8))
 
 
 def test_low_rank_updates_leave_ordinary_matrices(tmp_path):

@@ -15,8 +15,17 @@ from softmax_rnn.linearise.distil import divergence_sum
 from softmax_rnn.linearise.handles import add_low_rank, add_scales, folded
 from softmax_rnn.linearise.layers import choose
 from softmax_rnn.linearise.measure import losses
-from softmax_rnn.linearise.models import RowReader, as_original, attentions, converted, target_specs, untie
+from softmax_rnn.linearise.models import (
+    RowReader,
+    as_original,
+    attentions,
+    converted,
+    share_weights,
+    target_specs,
+    untie,
+)
 from softmax_rnn.linearise.settings import StageSettings, resolve
+from softmax_rnn.linearise.stored_logits import Likely
 from softmax_rnn.linearise.trained import prepare
 from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_errors, layer_units
 
@@ -105,6 +114,18 @@ def test_transfer_gives_gradients_to_converted_layers_alone(original):
     assert all(weight.grad is None for weight in original.parameters())
 
 
+def test_only_what_learns_is_copied(original):
+    student = converted(original, target_specs(original, VARIANTS["taylor_2"]), forget_bias=8.0)
+    share_weights(student, original, [0])
+    same = {
+        name
+        for (name, new), old in zip(student.named_parameters(), original.parameters(), strict=True)
+        if new.data_ptr() == old.data_ptr()
+    }
+    inside = {name for name, _ in student.named_parameters() if name.startswith("model.layers.0.self_attn.")}
+    assert inside and same == {name for name, _ in student.named_parameters()} - inside
+
+
 def test_what_is_folded_computes_the_same():
     torch.manual_seed(0)
     project = torch.nn.Linear(6, 4)
@@ -129,6 +150,22 @@ def test_divergence_counts_positions_that_count():
         p, q = wanted[0, t].softmax(-1), found[0, t].softmax(-1)
         literal += sum(float(a * (a / b).log()) for a, b in zip(p, q, strict=True))
     assert float(divergence_sum(found, wanted, counted)) == pytest.approx(literal, abs=1e-10)
+
+
+def test_stored_predictions_count_all_other_tokens_as_one():
+    found, wanted = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)).double().split(1)
+    counted = torch.tensor([[True, False, True]])
+    literal = 0.0
+    for t in (0, 2):
+        p, q = wanted[0, t].softmax(-1).tolist(), found[0, t].softmax(-1).tolist()
+        kept = sorted(range(6), key=lambda i: -p[i])[:2]
+        literal += sum(p[i] * math.log(p[i] / q[i]) for i in kept)
+        rest = [sum(x for i, x in enumerate(one) if i not in kept) for one in (p, q)]
+        literal += rest[0] * math.log(rest[0] / rest[1])
+    assert float(Likely.of(wanted, 2).divergence_sum(found, counted)) == pytest.approx(literal, abs=1e-10)
+    whole = float(divergence_sum(found, wanted, counted))
+    assert literal < whole
+    assert float(Likely.of(wanted, 5).divergence_sum(found, counted)) == pytest.approx(whole, abs=1e-10)
 
 
 def test_untied_embeddings_are_two():

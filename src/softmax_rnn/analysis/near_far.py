@@ -6,10 +6,9 @@ Converted models are often found to use their window only; these numbers say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,10 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.foreign import ForeignAttention
 from softmax_rnn.model.spec_attention import SpecAttention
 
-WAYS: dict[str, Alone | None] = {"both": None, "near alone": Alone.NEAR, "far alone": Alone.FAR}
+Measured = TypeVar("Measured")
+BOTH = "both"
+WAYS: dict[str, Alone | None] = {BOTH: None, "window alone": Alone.NEAR, "state alone": Alone.FAR}
+"""Window alone: exp on the last keys and the sinks. State alone: the polynomial on the keys that left the window."""
 
 
 def near_far_record(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, context: int) -> dict[str, Any] | None:
@@ -32,11 +34,11 @@ def near_far_record(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, c
     modules = near_far_modules(model)
     if not modules:
         return None
-    losses = []
-    for name, alone in WAYS.items():
-        with with_structures(modules, alone):
-            found, nonpositive = counted_perplexity(model, token_ids, context)
-        losses.append({"parts": name, "loss": found.loss, "perplexity": found.perplexity, "nonpositive": nonpositive})
+    found = by_part(modules, lambda: counted_perplexity(model, token_ids, context))
+    losses = [
+        {"parts": name, "loss": one.loss, "perplexity": one.perplexity, "nonpositive": nonpositive}
+        for name, (one, nonpositive) in found.items()
+    ]
     shares = far_shares(model, modules, token_ids, context)
     layers = [{"layer": layer, "far_share": share} for layer, share in shares.items()]
     return {"losses": losses, "layers": layers}
@@ -51,17 +53,20 @@ def near_far_modules(model: PreTrainedModel) -> dict[int, SpecAttention | Foreig
     return found
 
 
-@contextmanager
-def with_structures(modules: dict[int, Any], alone: Alone | None) -> Iterator[None]:
-    """Inside, the modules have one part alone, or both."""
+def by_part(modules: dict[int, Any], measure: Callable[[], Measured]) -> dict[str, Measured]:
+    """What ``measure`` gives with both parts in these modules and with each alone, by the names of `WAYS`."""
     before = {layer: module.spec for layer, module in modules.items()}
+    found = {}
     try:
-        for module in modules.values():
-            module.spec = replace(module.spec, structure=replace(module.spec.structure, alone=alone))
-        yield
+        for name, alone in WAYS.items():
+            for layer, module in modules.items():
+                spec = before[layer]
+                module.spec = replace(spec, structure=replace(spec.structure, alone=alone))
+            found[name] = measure()
     finally:
         for layer, module in modules.items():
             module.spec = before[layer]
+    return found
 
 
 @torch.no_grad()
@@ -114,9 +119,9 @@ def _far_share(spec: AttentionSpec, q: Tensor, k: Tensor, tensors: dict[str, Ten
 def near_far_lines(record: dict[str, Any]) -> list[str]:
     """The record as text.
 
-    >>> losses = [{"parts": "both", "loss": 2.5}, {"parts": "near alone", "loss": 2.51}]
+    >>> losses = [{"parts": "both", "loss": 2.5}, {"parts": "window alone", "loss": 2.51}]
     >>> near_far_lines({"losses": losses, "layers": [{"layer": 0, "far_share": 0.25}]})
-    ['loss with both parts 2.5000, near alone 2.5100', 'weight that is far: 25.0 % on average, layer 0 most (25.0 %)']
+    ['loss with both parts 2.5000, window alone 2.5100', 'weight that is far: 25.0 % on average, layer 0 most (25.0 %)']
     """
     said = ", ".join(f"{row['parts']} {row['loss']:.4f}" for row in record["losses"])
     lines = ["loss with " + said.replace("both ", "both parts ", 1)]

@@ -30,39 +30,49 @@ def linearise(
         ),
     ] = None,
     stages: Annotated[
-        str | None, typer.Option(help="Some of calibrate,transfer,distil,tune; the first three when left out.")
+        str | None, typer.Option(help="Some of calibrate,transfer,distil,tune; the first three by default.")
     ] = None,
-    text: Annotated[list[Path] | None, typer.Option(help="A text file to learn from. Repeat.")] = None,
+    text: Annotated[list[Path] | None, typer.Option(help="A text file to train on; repeatable.")] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
-            help="A corpus, folder or hub name to learn from; stdlib when left out. Repeat.",
+            help="A corpus, folder or hub name to train on; stdlib by default; repeatable.",
             autocompletion=complete.data,
         ),
     ] = None,
     measure: Annotated[
         list[str] | None,
-        typer.Option(help="A text to measure on and learn nothing from. Repeat.", autocompletion=complete.data),
+        typer.Option(help="A text to measure on but not to train on; repeatable.", autocompletion=complete.data),
     ] = None,
     tokens: Annotated[str | None, typer.Option(help="Tokens that the stages train on, such as 50k or 1M.")] = None,
-    context: Annotated[int | None, typer.Option(help="Tokens of a row.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a step, over all processes.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the order of data.")] = None,
+    context: Annotated[int | None, typer.Option(help="Tokens per row.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows per step, over all processes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the data order.")] = None,
     keep_loss: Annotated[
-        str | None, typer.Option(help="Convert only layers that keep the loss within this, such as 3%.")
+        str | None, typer.Option(help="Convert only as many layers as keep the loss within this, such as 3%.")
     ] = None,
     state_bytes: Annotated[
-        str | None, typer.Option(help="Convert only as many layers as this decoding state asks for, such as 20M.")
+        str | None,
+        typer.Option(help="Convert only as many layers as bring the decoding state within this, such as 20M."),
     ] = None,
-    convert_layers: Annotated[int | None, typer.Option(help="Convert so many layers, those that cost least.")] = None,
+    convert_layers: Annotated[
+        int | None, typer.Option(help="Convert this many layers, the ones that cost least.")
+    ] = None,
+    store_logits: Annotated[
+        int | None,
+        typer.Option(help="Distil from this many most likely tokens per position, stored once for all conversions."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="name=value: window, sinks or order of the target; distil.learning_rate and the like. Repeat."
+            "--set",
+            help="name=value: window, sinks or order of the target; distil.learning_rate and the like; repeatable.",
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="A YAML file of settings; the options here come first.")] = None,
-    output: Annotated[Path, typer.Option(help="The folder of the new model; the same command continues it.")] = Path(
+    config: Annotated[
+        Path | None, typer.Option(help="A YAML file of settings; options on the command line override it.")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="Folder for the new model; the same command resumes it.")] = Path(
         "models/linearised"
     ),
     processes: Annotated[
@@ -100,6 +110,7 @@ def linearise(
         "keep_loss": None if keep_loss is None else part(keep_loss, "--keep-loss"),
         "state_bytes": None if state_bytes is None else count(state_bytes, "--state-bytes"),
         "convert_layers": convert_layers,
+        "store_logits": store_logits,
     }
     given |= {name: value for name, value in options.items() if value is not None}
     for one in settings or []:
@@ -122,7 +133,7 @@ def linearise(
 
 
 def count(text: str, option: str) -> int:
-    """A number with an optional ending.
+    """A number with an optional suffix.
 
     >>> count("1M", "--tokens"), count("2.5k", "--tokens"), count("400", "--tokens")
     (1000000, 2500, 400)
@@ -135,7 +146,7 @@ def count(text: str, option: str) -> int:
 
 
 def part(text: str, option: str) -> float:
-    """A part of something, as a percentage or a number.
+    """A fraction, written as a percentage or a number.
 
     >>> part("3%", "--keep-loss"), part("0.03", "--keep-loss")
     (0.03, 0.03)
@@ -143,7 +154,7 @@ def part(text: str, option: str) -> float:
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?)\s*(%?)", text.strip(), re.ASCII)
     number = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not number:
-        raise InputError(f"{option}: expected a positive part such as 3% or 0.03, got {text!r}")
+        raise InputError(f"{option}: expected a positive fraction such as 3% or 0.03, got {text!r}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""The stage `calibrate` as a whole: closed forms, the better of them, and the layers of a budget."""
+"""The stage `calibrate`: fit the closed forms, keep the better one, choose the layers of a budget."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from softmax_rnn.model.convert import specs_of
 from softmax_rnn.train.evaluation import evaluate
 
 LAYER_TOKENS = 1024
-"""So many tokens tell what each layer costs."""
+"""Tokens on which the cost of each layer is measured."""
 
 
 def calibrated(
     config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The student with the closed form that is better on the last quarter of the rows, and how it was found."""
+    """The student with the closed form that does better on the last quarter of the rows, and what was tried."""
     held = max(1, len(rows) // 4)
     sums = head_sums(original, student, rows[:-held] or rows)
     tried: dict[str, float] = {}
@@ -47,7 +47,7 @@ def calibrated(
 def hybrid(
     config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The model in which only the layers of the budget are converted, and how they were chosen."""
+    """The model with only the layers within the budget converted, and how they were chosen."""
     ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
     base, rises = costs(original, student, ids, config.context)
     old, new = specs_of(original), specs_of(student)

@@ -1,12 +1,12 @@
-"""Stage 1, without gradients: the scale of each head in closed form, and numbers that the attention's polynomials need.
+"""Stage 1, without gradients: the scale of each head in closed form, and the ranges that polynomials need.
 
 Both attentions of a layer read what the original's layer reads. With o the outputs of the original's heads, o′ those of
 the new one's and W the output projection, the sums
 
     A = Σ_t o′ o′ᵀ        B = Σ_t o′ oᵀ
 
-hold all that least squares asks for. One number per head, all together, minimises Σ_t |W (s ⊙ o′) − W o|² and is
-multiplied into the columns of W; for an L2 norm, whose direction is softmax's own, it is about the mean of |o|. A whole
+hold all that least squares needs. One number per head, all together, minimises Σ_t |W (s ⊙ o′) − W o|² and is
+multiplied into the columns of W; for an L2 norm, which keeps softmax's direction, it is about the mean of |o|. A whole
 matrix in place of W minimises Σ_t |W′ o′ − W o|² + λ |W′ − W diag(s)|²; the last term keeps it near the scales where
 few tokens say little.
 """
@@ -62,7 +62,7 @@ class HeadSums:
 
 @torch.no_grad()
 def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]) -> list[HeadSums]:
-    """One pass of the original over the rows, each new attention beside the old one."""
+    """One pass of the original over the rows, with each new attention computed beside the old one."""
     new = attentions(student)
     sums = [HeadSums.empty(one.o_proj.in_features) for one in new]  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
     old_heads: list[list[Tensor]] = []
@@ -82,7 +82,7 @@ def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequenc
             for row in rows:
                 batch = {name: x.to(original.device) for name, x in collate([row]).items() if name != "targets"}
                 real[:] = [batch.get("attention_mask")]
-                RowReader(original)(**batch)
+                RowReader(original)(**batch, logits_to_keep=1)
     finally:
         for one in contexts:
             one.__exit__(None, None, None)
@@ -90,11 +90,11 @@ def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequenc
 
 
 def scales(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
-    """The numbers of the heads that together minimise Σ_t |W (s ⊙ o′) − W o|²."""
+    """One scale per head; together they minimise Σ_t |W (s ⊙ o′) − W o|²."""
     dim = sums.new.shape[0] // heads
     products = original.double().cpu().T @ original.double().cpu()
     gram, right = ((products * x).reshape(heads, dim, heads, dim).sum((1, 3)) for x in (sums.new, sums.mixed))
-    # A head that gives nothing has any scale: the smallest solution has 0.
+    # Any scale fits a head whose output is 0; the smallest solution gives it 0.
     return torch.linalg.lstsq(gram, right.sum(1), driver="gelsd").solution
 
 
@@ -112,7 +112,7 @@ def ridge_of(gram: Tensor, heads: int) -> Tensor:
 
 
 def refitted(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
-    """The matrix in place of the output projection."""
+    """The ridge solution in place of the output projection."""
     near, ridge = scaled(sums, original, heads).double().cpu(), ridge_of(sums.new, heads)
     right = sums.mixed @ original.double().cpu().T + ridge @ near.T
     return torch.linalg.solve(sums.new + ridge, right).T.to(original)
@@ -120,7 +120,7 @@ def refitted(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
 
 @torch.no_grad()
 def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[HeadSums], method: str) -> list[float]:
-    """Change the output projections of all layers; returns each layer's error."""
+    """Replace the output projections of all layers; returns each layer's error."""
     errors = []
     for one, old, known in zip(attentions(student), attentions(original), sums, strict=True):
         weight: Any = one.o_proj.weight  # pyright: ignore[reportAttributeAccessIssue]
@@ -133,7 +133,7 @@ def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[He
 
 
 def needs_ranges(spec: AttentionSpec) -> bool:
-    """Whether the polynomial is on a range that is measured beforehand."""
+    """Whether the score is a polynomial on a fixed range, which has to be measured."""
     return isinstance(spec.score, ExpOnRange) and isinstance(spec.score.range, FixedRange)
 
 
@@ -155,7 +155,7 @@ def score_ranges(model: PreTrainedModel, ids: Sequence[int], context: int) -> li
 
 
 def with_ranges(specs: Sequence[AttentionSpec], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Any:
-    """The specs with each head's measured lowest and highest score, where they have a fixed range."""
+    """The specs, fixed ranges filled in with each head's lowest and highest measured score."""
     found = []
     for spec, (low, high) in zip(specs, ranges, strict=True):
         if needs_ranges(spec):

@@ -12,11 +12,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from softmax_rnn.files import write_whole
 
 LAST = "config.json"
-"""Written last: a folder with it has the whole model."""
+"""Written last: a folder that has it has the whole model."""
 
 
 def export(folder: Path, final: Path, tokenizer: PreTrainedTokenizerBase, record: dict[str, Any]) -> None:
-    """Put the model beside its record; every file appears whole."""
+    """Copy the model and tokenizer into the folder; every file appears whole."""
     with tempfile.TemporaryDirectory() as place:
         tokenizer.save_pretrained(place)
         files = {path.name: path for source in (Path(place), final) for path in source.iterdir() if path.is_file()}
@@ -28,7 +28,7 @@ def export(folder: Path, final: Path, tokenizer: PreTrainedTokenizerBase, record
 
 
 def card_numbers(record: dict[str, Any]) -> str:
-    """The losses after each stage as a table of Markdown."""
+    """The losses after each stage as a Markdown table."""
     texts = list(dict.fromkeys(row["text"] for row in record["losses"]))
     stages = list(dict.fromkeys(row["stage"] for row in record["losses"]))
     found = {(row["stage"], row["text"]): row["loss"] for row in record["losses"]}

@@ -1,9 +1,9 @@
-"""What learns in place of a matrix: a scale per head, or an update of low rank. Afterwards the matrix is whole again.
+"""What is trained in place of a matrix: a scale per head or a low-rank update. `folded` puts it into the matrix.
 
     W · diag(s)        s one number per head, in the columns that read its output
     W + B A            B starts at 0
 
-Both are torch's parametrizations, so the module's own code does not know of them.
+Both are torch parametrizations, so the module's code is unchanged.
 
 >>> project = nn.Linear(4, 3, bias=False)
 >>> before = project.weight.detach().clone()
@@ -30,7 +30,7 @@ _STEP = re.compile(r"parametrizations\.weight\.(\d+)\.(scale|down|up)")
 
 
 class HeadScales(nn.Module):
-    """A number for the columns of each head."""
+    """One factor per head for its columns."""
 
     def __init__(self, heads: int, like: Tensor) -> None:
         super().__init__()
@@ -59,19 +59,19 @@ class LowRankUpdate(nn.Module):
 
 
 def with_scales(weight: Tensor, scale: Tensor) -> Tensor:
-    """The matrix with the numbers in the columns of their heads."""
+    """The matrix with each head's columns times its factor."""
     return weight * scale.repeat_interleave(weight.shape[1] // len(scale))
 
 
 def add_scales(project: nn.Module, heads: int) -> None:
-    """Let a scale per head learn beside an output projection."""
+    """Add a trainable scale per head to an output projection."""
     weight = project.weight
     assert isinstance(weight, Tensor)
     parametrize.register_parametrization(project, "weight", HeadScales(heads, weight), unsafe=True)
 
 
 def add_low_rank(project: nn.Module, rank: int) -> None:
-    """Let an update of low rank learn in place of a matrix, which stays as it is."""
+    """Add a trainable low-rank update to a matrix and freeze the matrix."""
     weight = project.weight
     assert isinstance(weight, Tensor)
     parametrize.register_parametrization(project, "weight", LowRankUpdate(rank, weight), unsafe=True)
@@ -80,7 +80,7 @@ def add_low_rank(project: nn.Module, rank: int) -> None:
 
 
 def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Named weights without parametrizations: what they made of each matrix is in its place."""
+    """Named weights with parametrizations multiplied out: each matrix is as the module used it."""
     found = {name: x for name, x in weights.items() if ".parametrizations." not in f".{name}"}
     for name, original in weights.items():
         if not name.endswith(_ORIGINAL):

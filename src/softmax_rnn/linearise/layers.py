@@ -29,14 +29,14 @@ from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 
 @dataclass(frozen=True)
 class Choice:
-    """The layers that are converted, and the loss that the sum of their own costs predicts."""
+    """The layers to convert, and the loss predicted by the sum of their separate costs."""
 
     layers: tuple[int, ...]
     predicted: float
 
 
 def costs(original: PreTrainedModel, student: PreTrainedModel, ids: Tensor, context: int) -> tuple[float, list[float]]:
-    """The loss of the original on a text, and what it rises by when one layer at a time is the student's."""
+    """The loss of the original on a text, and its increase with one layer at a time replaced by the student's."""
     base = perplexity(original, ids, context).loss
     inputs = None
     if can_start_inside(original, len(ids)):
@@ -71,7 +71,7 @@ def choose(
     sizes: Sequence[tuple[int, int]] = (),
     state_bytes: int | None = None,
 ) -> Choice:
-    """Under one budget: a part of the loss, a number of layers, or bytes.
+    """Choose layers under one budget: a fraction of the loss, a number of layers, or bytes.
 
     ``sizes`` gives, layer by layer, the bytes of the state as it is and converted.
     """
@@ -94,7 +94,7 @@ def choose(
 
 
 def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: int) -> list[int]:
-    """The fewest layers, those that cost least, whose conversion brings the state within the bytes."""
+    """The fewest layers, cheapest first, whose conversion brings the state within the budget."""
     total, chosen = sum(old for old, _ in sizes), []
     for layer in order:
         if total <= most:
@@ -109,7 +109,7 @@ def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: 
 
 
 def layer_bytes(model: PreTrainedModel, spec: AttentionSpec | None, context: int) -> int:
-    """What decoding carries of one layer after so many tokens, in float32.
+    """The bytes of one layer's decoding state after ``context`` tokens, in float32.
 
     A window cannot hold more than it has seen; what a form keeps beside it is not counted.
     """

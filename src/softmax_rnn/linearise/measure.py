@@ -1,4 +1,4 @@
-"""What is measured after each stage: the loss on each held-out text, also by position, and what the parts are worth."""
+"""What is measured after each stage: the loss on each held-out text, also by position and by part; decoding."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from softmax_rnn.analysis.near_far import near_far_modules, with_structures
+from softmax_rnn.analysis.near_far import BOTH, by_part, near_far_modules
 from softmax_rnn.attention import nonpositive
-from softmax_rnn.attention.parts import Alone
 from softmax_rnn.data.rows import Row
 from softmax_rnn.linearise.models import RowReader
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.convert import specs_of
 from softmax_rnn.train.evaluation import evaluate
 
-ALONE = {"window alone": Alone.NEAR, "state alone": Alone.FAR}
 STEPS = 8
-"""Tokens whose time is measured."""
+"""The number of tokens that are timed."""
 
 
 def losses(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str, Any]]:
@@ -42,19 +40,15 @@ def losses(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str
     return found
 
 
-def halves(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str, Any]]:
-    """The losses with one half of each near-and-far layer; nothing for models that have none."""
+def losses_by_part(model: PreTrainedModel, texts: dict[str, list[Row]]) -> dict[str, list[dict[str, Any]]]:
+    """The losses of the model, and of one with near-and-far layers also those with each of the two parts alone."""
     modules = near_far_modules(model)
-    found = []
-    for name, alone in ALONE.items() if modules else ():
-        with with_structures(modules, alone):
-            found += [{"part": name, "text": row["text"], "loss": row["loss"]} for row in losses(model, texts)]
-    return found
+    return by_part(modules, lambda: losses(model, texts)) if modules else {BOTH: losses(model, texts)}
 
 
 @torch.no_grad()
 def decoding(model: PreTrainedModel, contexts: Sequence[int]) -> list[dict[str, Any]]:
-    """The time of a token after a context, and the bytes that are carried; made-up tokens serve."""
+    """The time of a token after each context, and the bytes of the state; the tokens do not matter."""
     found = []
     for context in contexts:
         cache, times = SpecCache(specs_of(model)), []

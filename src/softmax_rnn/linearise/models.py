@@ -22,7 +22,7 @@ from softmax_rnn.model.positions import positions_of
 
 
 def as_original(model: PreTrainedModel) -> PreTrainedModel:
-    """The model as one whose attention is a spec, the same function; one of ours stays as it is."""
+    """The same function with each attention as a spec; a model of this package stays as it is."""
     refuse_what_cannot_be_converted(model)
     if not isinstance(model, (ForeignModel, SoftmaxRNNForCausalLM)):
         model = convert(model, "softmax")
@@ -42,7 +42,7 @@ def converted(
 
 
 def target_specs(original: PreTrainedModel, target: AttentionSpec) -> tuple[AttentionSpec, ...]:
-    """The target in every layer, inside the layer's window where the target has no structure of its own."""
+    """The target in every layer; a target without a structure keeps the layer's window."""
     found = []
     for spec, old in zip(layer_specs(target, original.config.num_hidden_layers, "to"), specs_of(original), strict=True):
         keeps = old is not None and old.structure is not None and spec.structure is None
@@ -65,14 +65,19 @@ class RowReader(nn.Module):
         self._no_split_modules = list(model._no_split_modules or ())
 
     def gradient_checkpointing_enable(self) -> None:
-        """The model's own."""
+        """That of the model."""
         self.model.gradient_checkpointing_enable()
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, segment_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        segment_ids: Tensor | None = None,
+        logits_to_keep: int = 0,
     ) -> Any:
-        """transformers' own classes know packed documents by positions that begin anew."""
+        """transformers' classes recognise packed documents by positions that restart; 0 keeps all logits."""
         options: dict[str, Any] = {"attention_mask": attention_mask, "use_cache": False}
+        options["logits_to_keep"] = logits_to_keep
         if segment_ids is not None and isinstance(self.model, SoftmaxRNNForCausalLM):
             options["segment_ids"] = segment_ids
         elif segment_ids is not None:
@@ -82,7 +87,7 @@ class RowReader(nn.Module):
 
 
 Shown = Callable[[int, nn.Module, tuple[Any, ...], dict[str, Any], Tensor], None]
-"""Called with the layer, its attention module, the arguments of the call, and its output."""
+"""Called with the layer, its attention module, the positional and named arguments of the call, and the output."""
 
 
 @contextmanager
@@ -123,7 +128,7 @@ def heads_of(module: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def untie(model: PreTrainedModel) -> bool:
-    """Give the output projection its own copy of the embeddings; returns whether they were tied."""
+    """Give the output projection a copy of the embeddings; returns whether they were tied."""
     head: Any = model.get_output_embeddings()
     embeddings: Any = model.get_input_embeddings()
     if head is None or head.weight is not embeddings.weight:
@@ -132,6 +137,19 @@ def untie(model: PreTrainedModel) -> bool:
     config: Any = model.config
     config.tie_word_embeddings = False
     return True
+
+
+def share_weights(student: PreTrainedModel, original: PreTrainedModel, layers: Sequence[int]) -> None:
+    """Keep in memory once what both models have; the attentions of ``layers``, which learn, stay the student's."""
+    modules = attentions(student)
+    learning = {id(weight) for layer in layers for weight in modules[layer].parameters()}
+    known = dict(original.named_parameters())
+    for name, weight in student.named_parameters():
+        other = known.get(name)
+        if other is None or id(weight) in learning or other.dtype != weight.dtype:
+            continue
+        if other.device == weight.device and torch.equal(weight, other):
+            weight.data = other.data
 
 
 def shape_of(module: nn.Module) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The record of a conversion: what the stages left, as plain values."""
+"""The record of a conversion as plain values, collected from its stages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def make_record(
 
 
 def model_name(written: str) -> str:
-    """What the original is called: of a folder elsewhere only its name.
+    """The name of the original; of an absolute path only the last part.
 
     >>> model_name("smollm2"), model_name("/home/me/models/mine")
     ('smollm2', 'mine')
@@ -64,7 +64,7 @@ def model_name(written: str) -> str:
 
 
 def _public(facts: dict[str, Any]) -> dict[str, Any]:
-    """What a text is, without the folder that it lies in."""
+    """The facts of a text without its location."""
     return {name: value for name, value in facts.items() if name not in ("source", "tokenizer")}
 
 
@@ -77,7 +77,7 @@ def _memory(original: PreTrainedModel, student: PreTrainedModel) -> list[dict[st
 
 
 def known_contexts(model: PreTrainedModel, contexts: Sequence[int]) -> list[int]:
-    """Those that leave room for the tokens after them."""
+    """The contexts that leave room for the timed tokens."""
     most = getattr(model.config, "max_position_embeddings", None)
     return [one for one in contexts if most is None or one + STEPS <= most]
 

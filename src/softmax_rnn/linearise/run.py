@@ -1,9 +1,9 @@
-"""A conversion by one call: stages that each leave a model and what it measures, so that any end can be continued.
+"""A conversion in one call. Each stage leaves a model and its measurements, so an interrupted conversion continues.
 
 linearise.yaml     the resolved settings
 stages/NAME/       a stage: its model in final/, its losses in measured.json; training stages are runs with checkpoints
 config.json, …     the converted model, for `from_pretrained`
-linearise.json     the record, written last: its presence says that the conversion is finished
+linearise.json     the record, written last: where it exists, the conversion is finished
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from softmax_rnn.analysis.near_far import BOTH
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.console import say
 from softmax_rnn.errors import InputError
@@ -28,11 +29,12 @@ from softmax_rnn.files import write_folder, write_json, write_whole
 from softmax_rnn.linearise.calibrate import calibrated
 from softmax_rnn.linearise.closed_form import needs_ranges, score_ranges, with_ranges
 from softmax_rnn.linearise.export import export
-from softmax_rnn.linearise.measure import halves, losses
+from softmax_rnn.linearise.measure import losses_by_part
 from softmax_rnn.linearise.models import as_original, converted, dtype_of, target_specs
 from softmax_rnn.linearise.record import CALIBRATION, RECORD, make_record
 from softmax_rnn.linearise.settings import LineariseConfig, resolve
 from softmax_rnn.linearise.stage import train_stage
+from softmax_rnn.linearise.stored_logits import logits_folder
 from softmax_rnn.linearise.texts import Texts, load_texts
 from softmax_rnn.linearise.transfer import LayerErrors, layer_errors
 from softmax_rnn.model.convert import specs_of
@@ -47,7 +49,7 @@ SETTINGS = "linearise.yaml"
 
 @dataclass(frozen=True)
 class Converted:
-    """How a conversion ended: with its record, or earlier because a signal asked for it."""
+    """How a conversion ended: with its record, or before that, stopped by a signal."""
 
     folder: Path
     stopped_by: str | None
@@ -74,21 +76,21 @@ def linearise(config: LineariseConfig, output: str | Path, *, quiet: bool = Fals
 
 
 def check_folder(config: LineariseConfig, folder: Path) -> None:
-    """Refuse a folder that holds another conversion, or something else."""
+    """Refuse a folder that holds another conversion, or other files."""
     check_output(folder, folder=True)
     if (folder / SETTINGS).exists():
         changed = differences(resolve(read_settings(folder / SETTINGS, "output")).content(), config.content())
         if changed:
             name, (before, now) = next(iter(changed.items()))
             raise InputError(
-                f"output: {folder} holds a conversion with other settings ({name}: {before!r} → {now!r}); take another"
+                f"output: {folder} holds a conversion with other settings ({name}: {before!r} → {now!r}); use another"
             )
     elif folder.exists() and any(not one.name.startswith(".") for one in folder.iterdir()):
-        raise InputError(f"output: the folder {folder} holds other files and no conversion; take another folder")
+        raise InputError(f"output: the folder {folder} holds other files and no conversion; choose another folder")
 
 
 class _Conversion:
-    """The stages of a conversion, in their order."""
+    """The stages of a conversion, in order."""
 
     def __init__(
         self, config: LineariseConfig, folder: Path, tokenizer: PreTrainedTokenizerBase, texts: Texts, quiet: bool
@@ -98,6 +100,9 @@ class _Conversion:
         self.ranges = self._ranges()
         self.original = as_original(self.loaded).to(self._device())  # pyright: ignore[reportArgumentType]
         self.specs = target_specs(self.original, config.target)
+        self.logits = None
+        if config.store_logits is not None:
+            self.logits = logits_folder(config.data[0].cache, self.original, config.store_logits)
         if self.ranges is not None:
             self.specs = with_ranges(self.specs, self.ranges)
         self.first = this_share().rank == 0
@@ -112,7 +117,7 @@ class _Conversion:
         return device
 
     def _ranges(self) -> Any:
-        """What polynomials on measured ranges need, from the model as it was loaded."""
+        """The ranges that polynomials on measured ranges need, from the model as it was loaded."""
         if not needs_ranges(self.config.target):
             return None
         rows = self.texts.first_rows(max(1, 2048 // self.config.context), self.config.seed)
@@ -124,7 +129,7 @@ class _Conversion:
         return self.folder / "stages" / name
 
     def run(self) -> Converted:
-        """All stages that are left, then the model and the record."""
+        """The remaining stages, then the model and the record."""
         config = self.config
         self.measured("original", lambda: self.original)
         self.measured("before", self.unchanged)
@@ -161,28 +166,31 @@ class _Conversion:
         return load_model(path, dtype=torch.float32).to(self.original.device)  # pyright: ignore[reportArgumentType]
 
     def say(self, text: str) -> None:
-        """A line for people."""
+        """Print a line, unless quiet."""
         if not self.quiet:
             say(text)
 
     def done(self, path: Path) -> bool:
-        """Whether a file was written before; all processes get the same answer before any writes it."""
+        """Whether a file already exists; all processes get the same answer before any of them writes it."""
         return any_process(path.exists(), self.original.device)
 
     def measured(self, name: str, model: Callable[[], PreTrainedModel]) -> None:
-        """The losses after a stage, the errors of its attentions, and its halves; once."""
+        """The losses after a stage, also with window or state alone, and the errors of its attentions; once."""
         path = self.stage_folder(name) / "measured.json"
         if self.done(path):
             return
         one = model().eval()
-        values: dict[str, Any] = {"losses": losses(one, self.texts.held_out)}
+        found = losses_by_part(one, self.texts.held_out)
+        values: dict[str, Any] = {"losses": found.pop(BOTH)}
         if one is not self.original:
             layers = self.converted_layers(one)
             errors = LayerErrors(self.original, one, layers)
             rows = [row for rows in self.texts.held_out.values() for row in rows[:2]]
-            found = layer_errors(errors, rows, device=self.original.device)
-            values["errors"] = [{"layer": n, "error": e} for n, e in zip(layers, found, strict=True)]
-            values["halves"] = halves(one, self.texts.held_out)
+            sizes = layer_errors(errors, rows, device=self.original.device)
+            values["errors"] = [{"layer": n, "error": e} for n, e in zip(layers, sizes, strict=True)]
+            values["halves"] = [
+                {"part": part, "text": row["text"], "loss": row["loss"]} for part, rows in found.items() for row in rows
+            ]
         if self.first:
             write_json(path, values)
         wait_for_all()
@@ -190,7 +198,7 @@ class _Conversion:
         self.say(f"{name}: loss {shown or 'not finite'}")
 
     def converted_layers(self, model: PreTrainedModel) -> list[int]:
-        """The layers whose attention is not the original's."""
+        """The layers whose attention differs from the original's."""
         pairs = zip(specs_of(model), specs_of(self.original), strict=True)
         layers = [number for number, (new, old) in enumerate(pairs) if new != old]
         if not layers:
@@ -198,7 +206,7 @@ class _Conversion:
         return layers
 
     def calibrate(self) -> None:
-        """Stage 1, and which layers are converted."""
+        """Stage 1, and the choice of layers."""
         config, folder = self.config, self.stage_folder("calibrate")
         if self.done(folder / CALIBRATION):
             return
@@ -211,11 +219,11 @@ class _Conversion:
         wait_for_all()
 
     def train(self, name: str, previous: Path | None) -> str | None:
-        """A stage that trains; returns the signal that stopped it."""
+        """Run a training stage; returns the signal that stopped it, None at its end."""
         start = self.unchanged() if previous is None else self.student(previous)
         stage = self.config.stage(name)
         assert stage.context is not None
         texts = load_texts(self.config, self.tokenizer, stage.context)
         layers = self.converted_layers(start)
         folder = RunFolder(self.stage_folder(name))
-        return train_stage(name, self.config, self.original, start, layers, texts, folder, self.quiet)
+        return train_stage(name, self.config, self.original, start, layers, texts, folder, self.quiet, self.logits)

@@ -1,4 +1,4 @@
-"""What a conversion is, as one checked value: the model, the attention, the stages, the data.
+"""A conversion as one validated value: the model, the attention, the stages, the data.
 
 >>> config = resolve({"model": "smollm2", "to": "softmax_l2", "tokens": 10_000, "context": 100, "batch_size": 2})
 >>> [(name, config.steps(name)) for name in config.training]
@@ -26,25 +26,25 @@ from softmax_rnn.validation import checked
 Trained = Literal["parts", "attention", "all"]
 STAGES = ("calibrate", "transfer", "distil", "tune")
 TRANSFER_SHARE = 0.2
-"""The part of the tokens that goes to the transfer, where other training follows it."""
+"""The fraction of the tokens that transfer gets when other training follows it."""
 INCIDENTAL = frozenset({"device", "fsdp", "accumulate", "recompute", "checkpoint_every", "decode_contexts"})
 """Settings that may change when a conversion is continued."""
 
 
 class StageSettings(BaseModel):
-    """How one stage trains; what is left out depends on the stage."""
+    """How one stage trains; defaults depend on the stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     tokens: PositiveInt | None = None
-    """Positions that the stage reads; None: its share of the conversion's."""
+    """Tokens that the stage reads; None: its share of the conversion's."""
     learning_rate: Rate | None = None
     weights: Trained | None = None
-    """Which weights learn: what the attention adds (and a scale per head), all of the attention, or all."""
+    """Which weights are trained: what the new attention adds (and a scale per head), the whole attention, or all."""
     rank: PositiveInt | None = None
-    """Learn low-rank updates of the matrices instead of the matrices."""
+    """Train low-rank updates of the matrices instead of the matrices."""
     context: PositiveInt | None = None
-    """Tokens of a row; None: the conversion's."""
+    """Tokens per row; None: the conversion's."""
     batch_size: PositiveInt | None = None
     schedule: Literal["linear", "cosine", "constant"] = "cosine"
 
@@ -63,37 +63,39 @@ class LineariseConfig(BaseModel):
 
     model: str
     to: str
-    """The variant's name, for people; what is computed is ``spec``."""
+    """The variant's name, for display; ``spec`` is what is computed."""
     spec: dict[str, Any]
     stages: tuple[Literal["calibrate", "transfer", "distil", "tune"], ...] = ("calibrate", "transfer", "distil")
     data: tuple[TextConfig, ...] = Field(min_length=1)
-    """Texts to learn from; each has a held-out side that is measured by itself."""
+    """Texts to train on; the held-out part of each is measured separately."""
     measure: tuple[TextConfig, ...] = ()
-    """Texts of which the held-out side is measured and nothing is learned."""
+    """Texts whose held-out part is measured and that are not trained on."""
     tokens: PositiveInt = 1_000_000
-    """Positions that all training stages read together."""
+    """Tokens that all training stages read together."""
     context: PositiveInt = 256
     batch_size: PositiveInt = 2
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     calibration_tokens: PositiveInt = 8192
     eval_tokens: PositiveInt = 4096
-    """Held-out tokens of each text on which losses are measured."""
+    """Held-out tokens per text on which losses are measured."""
     forget_bias: float = 8.0
     """Where a forget gate starts; see `convert`."""
     keep_loss: Annotated[float, Field(gt=0)] | None = None
-    """Convert as many layers as keep the predicted loss within this part of the original's."""
+    """Convert as many layers as keep the predicted loss within this fraction above the original's."""
     state_bytes: PositiveInt | None = None
-    """Convert as few layers as keep the decoding state within so many bytes."""
+    """Convert as few layers as bring the decoding state within this many bytes."""
     convert_layers: PositiveInt | None = None
-    """Convert so many layers, those that cost least."""
+    """Convert this many layers, the ones that cost least."""
     budget_context: PositiveInt = 4096
-    """The context at which ``state_bytes`` counts."""
+    """The context at which ``state_bytes`` is counted."""
     untie: bool = True
-    """Give the output its own embeddings before distilling, where they were tied."""
+    """Untie the output embeddings before distilling, where they were tied."""
     decode_contexts: tuple[PositiveInt, ...] = (512, 2048)
-    """Contexts after which a token's time is measured; those that the model does not know are left out."""
+    """Contexts after which the time of a token is measured; those beyond the model's positions are left out."""
+    store_logits: PositiveInt | None = None
+    """Distil from this many most likely tokens per position, which are stored; None: from all logits."""
     original: Literal["fp32", "bf16"] = "fp32"
-    """The numbers in which the original computes."""
+    """The precision in which the original computes."""
     transfer: StageSettings = StageSettings()
     distil: StageSettings = StageSettings()
     tune: StageSettings = StageSettings()
@@ -112,12 +114,14 @@ class LineariseConfig(BaseModel):
         return stages
 
     @model_validator(mode="after")
-    def _one_budget(self) -> LineariseConfig:
+    def _together(self) -> LineariseConfig:
         given = [name for name in ("keep_loss", "state_bytes", "convert_layers") if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(f"{given[1]}: expected one budget, got {' and '.join(given)}")
         if given and "calibrate" not in self.stages:
             raise InputError(f"{given[0]}: layers are chosen after calibration; add the stage calibrate")
+        if self.store_logits is not None and "distil" not in self.stages:
+            raise InputError("store_logits: only the stage distil reads logits; add it")
         return self
 
     @property
@@ -136,7 +140,7 @@ class LineariseConfig(BaseModel):
         return any(budget is not None for budget in (self.keep_loss, self.state_bytes, self.convert_layers))
 
     def stage(self, name: str) -> StageSettings:
-        """The settings of a stage that trains, with what was left out."""
+        """The settings of a training stage, with its defaults."""
         given: StageSettings = getattr(self, name)
         common = {"context": self.context, "batch_size": self.batch_size, "tokens": self._share(name)}
         values = {**common, **DEFAULTS[name], **given.model_dump(exclude_none=True)}
@@ -156,7 +160,7 @@ class LineariseConfig(BaseModel):
         return max(1, stage.tokens // (stage.batch_size * stage.context))
 
     def train_settings(self, name: str) -> TrainSettings:
-        """A stage as the training loop takes it."""
+        """A stage as settings of the training loop."""
         stage, steps = self.stage(name), self.steps(name)
         values = {
             "steps": steps,
@@ -177,7 +181,7 @@ class LineariseConfig(BaseModel):
         return self.model_dump(mode="json", exclude_none=True, exclude={"spec"}) | {"spec": self.spec}
 
     def content(self) -> dict[str, Any]:
-        """What the numbers depend on."""
+        """The settings that the numbers depend on."""
         values = {name: value for name, value in self.values().items() if name not in INCIDENTAL}
         for name in ("data", "measure"):
             kept = [{k: v for k, v in one.items() if k not in ("workers", "cache")} for one in values[name]]
@@ -185,7 +189,7 @@ class LineariseConfig(BaseModel):
         return values
 
     def content_hash(self) -> str:
-        """The same for conversions that must give the same numbers."""
+        """Equal for conversions that must give the same numbers."""
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
@@ -226,7 +230,7 @@ def resolve(given: Mapping[str, Any]) -> LineariseConfig:
 
 
 def _sources(given: Any, model: str) -> tuple[TextConfig, ...]:
-    """Texts as the model's own tokenizer reads them."""
+    """Text settings, with the model's tokenizer unless another is named."""
     entries = given if isinstance(given, (list, tuple)) else ["stdlib" if given is None else given]
     sources = []
     for entry in entries:

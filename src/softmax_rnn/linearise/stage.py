@@ -1,4 +1,4 @@
-"""A stage that trains, as a run of the training loop."""
+"""A training stage as a run of the training loop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.linearise.distil import Imitation
 from softmax_rnn.linearise.handles import folded
-from softmax_rnn.linearise.models import RowReader, attentions, untie
+from softmax_rnn.linearise.models import RowReader, attentions, share_weights, untie
 from softmax_rnn.linearise.settings import LineariseConfig
+from softmax_rnn.linearise.stored_logits import StoredImitation
 from softmax_rnn.linearise.texts import Texts
 from softmax_rnn.linearise.trained import prepare, rate
 from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_units
@@ -20,7 +21,7 @@ from softmax_rnn.train.job import Job, run_job
 from softmax_rnn.train.objective import Objective
 
 WATCHED_ROWS = 2
-"""Held-out rows of each text that a stage is watched on; all are measured after it."""
+"""Held-out rows of each text that are measured during a stage; after it, all are."""
 
 
 def train_stage(
@@ -32,8 +33,12 @@ def train_stage(
     texts: Texts,
     folder: RunFolder,
     quiet: bool,
+    logits: Path | None = None,
 ) -> str | None:
-    """Train, or go on training; returns the signal that stopped it, None at the end."""
+    """Train, or continue; returns the signal that stopped it, None at the end.
+
+    ``logits`` is the folder of stored predictions that distil reads and adds to; None: it runs the original.
+    """
     if folder.result() is not None:
         return None
     stage = config.stage(name)
@@ -45,11 +50,12 @@ def train_stage(
     network: nn.Module
     watched = [row for rows in texts.held_out.values() for row in rows[:WATCHED_ROWS]]
     if name == "transfer":
+        share_weights(student, original, layers)
         network = LayerErrors(original, student, layers)
         objective = Matching(layer_units(network, watched, original.device))
     else:
         network = RowReader(student)
-        objective = Imitation(RowReader(original)) if name == "distil" else Objective()
+        objective = _imitation(original, config, logits) if name == "distil" else Objective()
 
     def save(weights: dict[str, Tensor], path: Path) -> None:
         student.save_pretrained(path, state_dict=_of_model(student, weights, names))
@@ -70,14 +76,21 @@ def train_stage(
     return outcome.stopped_by
 
 
+def _imitation(original: PreTrainedModel, config: LineariseConfig, logits: Path | None) -> Objective:
+    if logits is None:
+        return Imitation(RowReader(original))
+    assert config.store_logits is not None
+    return StoredImitation(RowReader(original), logits, config.store_logits)
+
+
 def _attention_names(student: PreTrainedModel) -> dict[str, str]:
-    """Layer → the name of its attention among the modules of the model."""
+    """Layer → the name of its attention module in the model."""
     by_module = {id(one): name for name, one in student.named_modules()}
     return {str(layer): by_module[id(one)] for layer, one in enumerate(attentions(student))}
 
 
 def _of_model(student: PreTrainedModel, weights: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tensor]:
-    """The weights of a network under the names of the model, parametrizations folded; the rest is the model's."""
+    """The trained weights under the model's names, parametrizations folded in; the other weights are the model's."""
     found = {}
     for name, x in weights.items():
         first, _, rest = name.partition(".")

@@ -1,4 +1,4 @@
-"""The attention that a model is converted to, from what users write.
+"""The target attention, from what users write.
 
 >>> target_spec("near_far", {"window": 32, "order": 1}).structure.width
 32
@@ -18,11 +18,11 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
 OPTIONS = ("window", "sinks", "order")
-"""Short settings of the target: keys that are seen exactly, first keys that stay, the order of the polynomial."""
+"""Options of the target: the last keys and the first keys that are seen exactly, the order of the polynomial."""
 
 
 def target_name(written: str) -> str:
-    """The variant that is meant: any way in which a command takes one, or a family without its number."""
+    """The name of the variant: written in any way that commands accept, or a family without its number."""
     name = variant_from(written)
     for family in VARIANTS.families:
         if name == family.name.replace("_{n}", ""):
@@ -36,7 +36,7 @@ def target_name(written: str) -> str:
 
 
 def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
-    """The spec of a variant with its short settings."""
+    """The spec of a variant with these options."""
     name = target_name(written)
     spec = VARIANTS[name]
     for option, given in options.items():
@@ -45,11 +45,11 @@ def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
     places = {"width" if one == "window" else one: options[one] for one in ("window", "sinks") if one in options}
     if places:
         if not isinstance(spec.structure, NearKeys):
-            raise InputError(f"{next(iter(options))}: {name} sees all keys; take near_far, window or streaming_llm")
+            raise InputError(f"{next(iter(options))}: {name} sees all keys; use near_far, window or streaming_llm")
         spec = replace(spec, structure=replace(spec.structure, **places))
     if "order" in options:
         score = spec.score
         if not isinstance(score, Polynomial) or not score.is_taylor:
-            raise InputError(f"order: the weights of {name} are not a Taylor polynomial; take taylor_{{n}} or near_far")
+            raise InputError(f"order: the weights of {name} are not a Taylor polynomial; use taylor_{{n}} or near_far")
         spec = replace(spec, score=replace(taylor_score(options["order"]), scale=score.scale))
     return spec

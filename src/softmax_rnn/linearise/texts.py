@@ -1,4 +1,4 @@
-"""The texts of a conversion: rows to learn from, all texts joined, and held-out rows of each by itself."""
+"""The texts of a conversion: training rows of all texts joined, held-out rows of each text separately."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from softmax_rnn.train.batches import Order
 
 
 class JoinedRows:
-    """Tables of rows one after the other."""
+    """Several tables of rows as one."""
 
     def __init__(self, tables: Sequence[Rows]) -> None:
         self.tables = tables
 
     @property
     def content_hash(self) -> str:
-        """Of all tables, in their order."""
+        """The hash of all tables in order."""
         return hashlib.sha256(" ".join(one.content_hash for one in self.tables).encode()).hexdigest()
 
     def __len__(self) -> int:
@@ -41,14 +41,14 @@ class JoinedRows:
 
 @dataclass(frozen=True)
 class Texts:
-    """What the stages read."""
+    """The rows that the stages read."""
 
     train: Rows | RowStream
     held_out: dict[str, list[Row]]
     facts: list[dict[str, Any]]
 
     def first_rows(self, count: int, seed: int) -> list[Row]:
-        """So many rows to learn from, in a fixed order; those of a stream are its next ones."""
+        """The first ``count`` training rows in a fixed order; of a stream, the next ones."""
         if isinstance(self.train, RowStream):
             return [next(self.train) for _ in range(count)]
         table = self.train
@@ -56,14 +56,14 @@ class Texts:
 
 
 def load_texts(config: LineariseConfig, tokenizer: PreTrainedTokenizerBase, context: int) -> Texts:
-    """All texts, as rows of so many tokens."""
+    """All texts, as rows of ``context`` tokens."""
     if tokenizer.eos_token_id is None:
-        raise InputError("tokenizer: that of the model has no eos token, which must end each document")
+        raise InputError("tokenizer: the model's has no eos token, which must end each document")
     sources = (*config.data, *config.measure)
     loaded = [load_text(one, context=context, seed=config.seed, tokenizer=tokenizer) for one in sources]
     tables: list[Any] = [one.train for one in loaded[: len(config.data)]]
     if len(tables) > 1 and any(isinstance(one, RowStream) for one in tables):
-        raise InputError("data: a stream cannot be joined with other texts; give it alone, or without streaming")
+        raise InputError("data: a stream cannot be joined with other texts; use it alone, or turn streaming off")
     train = tables[0] if len(tables) == 1 else JoinedRows(tables)
     names = text_names([one.source for one in sources])
     most = max(1, config.eval_tokens // context)
@@ -72,12 +72,12 @@ def load_texts(config: LineariseConfig, tokenizer: PreTrainedTokenizerBase, cont
 
 
 def _some(data: TextData, most: int) -> list[Row]:
-    """The first held-out rows; of a short text, which may end within a row, all."""
+    """The first held-out rows, all of them if there are fewer."""
     return [data.test[i] for i in range(min(most, len(data.test)))]
 
 
 def text_names(sources: Sequence[str]) -> list[str]:
-    """What texts are called: the name of a file without its folder, numbered where two are alike.
+    """Display names of texts: a file's name without its folder, numbered where two are the same.
 
     >>> text_names(["kjv", "stdlib", "kjv"])
     ['kjv', 'stdlib', 'kjv (2)']

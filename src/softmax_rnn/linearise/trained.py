@@ -1,4 +1,4 @@
-"""Which weights of a converted model learn in a stage, and how fast."""
+"""Which weights of a converted model are trained in a stage, and at which rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from softmax_rnn.linearise.settings import StageSettings
 
 SCALE_RATE = 30.0
 PART_RATE = 10.0
-"""A scale, and what the attention adds, begin far from where they end: they learn faster than trained weights."""
+"""Scales and added parts start far from where they end up, so they learn faster than pretrained weights."""
 
 
 def rate(name: str) -> float:
@@ -29,13 +29,13 @@ def rate(name: str) -> float:
 
 
 def prepare(student: PreTrainedModel, layers: list[int], stage: StageSettings, seed: int) -> None:
-    """Make the weights of a stage learn, and no others; only ``layers`` have another attention than before."""
+    """Make exactly the weights of a stage trainable; ``layers`` are the converted ones."""
     for weight in student.parameters():
         weight.requires_grad_(stage.weights == "all" and stage.rank is None)
     modules = attentions(student)
     for number in layers:
         for name, weight in modules[number].named_parameters():
-            # A matrix learns itself unless updates of low rank do.
+            # With a rank, low-rank updates are trained in place of the matrices.
             weight.requires_grad_(name.startswith("parts.") or (stage.weights != "parts" and stage.rank is None))
         project: Any = modules[number].o_proj
         add_scales(project, shape_of(modules[number])[0])

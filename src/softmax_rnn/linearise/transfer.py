@@ -2,8 +2,8 @@
 
     loss of a layer = Σ_t |y′_t − y_t|² / unit        unit: its mean |y|² on some rows; mean over the converted layers
 
-Layers do not see each other, so nothing but the original's own pass connects them. What an attention computes on the
-way is not kept but computed once more in the backward pass: only one layer's activations are in memory at a time.
+Layers are independent: every one reads what the original's layer reads. Activations inside an attention are recomputed
+in the backward pass, so those of only one layer are in memory at a time. Weights that do not learn are the original's.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from softmax_rnn.train.processes import Share, together_sum
 
 
 class LayerErrors(nn.Module):
-    """The converted attentions of a student, by layer; a call gives the squared error of each at every position."""
+    """The converted attentions of a student, by layer; a call returns the squared error of each at every position."""
 
     def __init__(self, original: PreTrainedModel, student: PreTrainedModel, layers: Sequence[int]) -> None:
         super().__init__()
         modules = attentions(student)
         self.attentions = nn.ModuleDict({str(layer): modules[layer] for layer in layers})
-        # In a list, so that the original is none of this module's.
+        # In a list, so that the original is not registered as a submodule.
         self._original = [original]
         self._no_split_modules = list({type(one).__name__ for one in self.attentions.values()})
 
     def gradient_checkpointing_enable(self) -> None:
-        """It always does."""
+        """Activations are always recomputed."""
 
     def forward(self, **row: Tensor) -> SimpleNamespace:
         """``errors`` and ``sizes``, (layers, B, T): |y′ − y|² and |y|²."""
@@ -60,7 +60,7 @@ class LayerErrors(nn.Module):
 
         original = self._original[0]
         with torch.no_grad(), each_attention(original, show):
-            RowReader(original)(**row)
+            RowReader(original)(**row, logits_to_keep=1)
         return SimpleNamespace(errors=torch.stack(errors), sizes=torch.stack(sizes))
 
 
@@ -105,13 +105,13 @@ def layer_errors(
     share: Share | None = None,
     device: torch.device | str = "cpu",
 ) -> list[float]:
-    """Σ |y′ − y|² / Σ |y|² of each layer over the rows; with a share each process computes its part."""
+    """Σ |y′ − y|² / Σ |y|² of each layer over the rows; with a share, each process computes its part of them."""
     share, training = share or Share(), network.training
     network.eval()
     sums: Tensor | None = None
     for start in range(0, -(-len(rows) // share.processes), batch_size):
         places = range(start * share.processes + share.rank, len(rows), share.processes)[:batch_size]
-        # A process without a row of its own reads one that does not count: sharded networks are called in step.
+        # A process without a row reads one that does not count: all processes must call a sharded network together.
         batch = collate([rows[place] for place in places] or [rows[0]])
         batch = {name: x.to(device) for name, x in batch.items()}
         found, counted = network(**_inputs(batch)), batch["targets"] != IGNORED

@@ -121,7 +121,7 @@ def _halves(value: Record) -> Section:
     both = [row | {"part": "both"} for row in value["losses"] if row["stage"] != ORIGINAL]
     rows = sorted([*value["halves"], *both], key=lambda row: (row["text"], row["part"]))
     columns = [("after", "stage"), ("text", "text"), ("part", "part"), (Column("loss, nats", ".4f"), "loss")]
-    caption = "Window alone: the last keys and sinks by exp. State alone: the far part. Both: the model."
+    caption = "Window alone: exp on the last keys and the sinks. State alone: the keys that left the window."
     return Section("halves-section", "Window alone, state alone, both", [rows_table("halves", rows, columns, caption)])
 
 
