@@ -357,7 +357,7 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "streaming_llm_64": normalised(exp, window(64, 4)),
     "rat_16": f(lambda r: r.x.output_gate[:, r.i] * sum_v(r, exp) / sum_w(r, exp), chunk_ends(16)),
     "near_far_64": normalised(near_far(taylor_weight(2, identity), 64, 4)),
-    "kept_keys_64": kept_keys(taylor_weight(2, identity), 64, 4, 64),
+    "kept_keys_64": kept_keys(None, 64, 4, 64, centred=True),
     "heavy_hitters_64": kept_keys(None, 64, 4, 64),
     "near_far_centred_64": normalised(centred(2, 64, 4)),
     "near_far_gate_64": two_outputs(dot(elu1), 64, share=far_gate),

@@ -53,8 +53,9 @@ def families() -> Iterator[Family]:
     )
     yield Family(
         "kept_keys_{n}",
-        lambda n: AttentionSpec(score=taylor_score(2), structure=KeptKeys(n, SINKS, kept=n)),
-        "exp on the last n keys, the first 4 and the n others that were looked at most; Taylor order 2 on the rest",
+        lambda n: AttentionSpec(score=taylor_score(2), structure=KeptKeys(n, SINKS, kept=n, centred=True)),
+        "exp on the last n keys, the first 4 and the n others that were looked at most; Taylor order 2, expanded at the"
+        " mean of their keys, on the rest",
         (64,),
         group=STRUCTURE,
     )
