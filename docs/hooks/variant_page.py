@@ -49,7 +49,7 @@ def _facts(name: str, found: Explanation) -> Iterator[tuple[str, str]]:
     note = VARIANTS.row(name).note
     yield "Note", "; ".join(dict.fromkeys(text for text in (note, *found.notes) if text))
     yield "Parts", ", ".join(f"{part} `{text}`" for part, text in found.parts.items())
-    yield "Tensors beside q, k, v", ", ".join(f"`{tensor}`" for tensor in found.tensors)
+    yield "Tensors besides q, k, v", ", ".join(f"`{tensor}`" for tensor in found.tensors)
     yield "What cancels", "; ".join(found.cancellations)
     yield "The same function as", ", ".join(_link(other) for other in found.names if other != name)
     yield "State per head, d = 64", found.state

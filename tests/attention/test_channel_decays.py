@@ -68,7 +68,7 @@ def test_strong_decays_equal_the_literal_truth(name):
 def test_forms_that_serve():
     assert allowed_forms(EXP) == ["parallel", "recurrent"]
     assert allowed_forms(VARIANTS["gla_taylor_2"]) == ["parallel", "chunked", "recurrent"]
-    assert refusal(VARIANTS["gla"], "blockwise") == "each channel of a product decays by itself"
+    assert refusal(VARIANTS["gla"], "blockwise") == "each channel of a product has its own decay"
 
 
 def test_equal_channels_are_a_decay_per_head_to_the_power():

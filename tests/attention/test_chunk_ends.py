@@ -127,5 +127,5 @@ def test_wrong_ones_are_refused():
     for name, message in {"roformer_linear": "feature_sum", "deltanet": "all keys", "gla": "per channel"}.items():
         with pytest.raises(InputError, match=message):
             with_ends(name, 2)
-    with pytest.raises(InputError, match="the own key is joined behind the ends of chunks"):
+    with pytest.raises(InputError, match="the query's own key is added after the ends of chunks"):
         attend(with_ends("softmax", 2), **inputs(VARIANTS["softmax"]), form="fused")

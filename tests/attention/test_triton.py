@@ -153,7 +153,7 @@ def test_on_a_cpu_it_says_how_to_run_the_interpreter():
 def test_without_triton_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(form, "_installed", lambda: False)
     refusal = Triton().refuse(VARIANTS["gated_softmax"], ON_A_CARD)
-    assert refusal is not None and "softmax-rnn[gpu]" in refusal
+    assert refusal is not None and "pip install -c constraints.txt '.[gpu]'" in refusal
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -35,7 +35,7 @@ class Method:
 
     title: str
     extra_state: str
-    """What a head must remember beside the matrices of the orders."""
+    """What a head must remember besides the matrices of the orders."""
     power: int
     range: Callable[[HeadRanges | None], Range] | None
     """None: the Taylor polynomial at 0."""

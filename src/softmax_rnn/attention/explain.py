@@ -42,7 +42,7 @@ class Explanation:
         s = self.situation
         lines = [self.formula, "", "parts"]
         lines += [f"  {name:<12} {text}" for name, text in self.parts.items()]
-        lines += ["", f"tensors beside q, k, v: {', '.join(self.tensors) or 'none'}"]
+        lines += ["", f"tensors besides q, k, v: {', '.join(self.tensors) or 'none'}"]
         lines += ["", "what cancels: " + ("nothing" if not self.cancellations else "")]
         lines += [f"  - {text}" for text in self.cancellations]
         if self.simplified != self.formula:

@@ -25,7 +25,7 @@ LARGEST_LOG = {torch.float32: 60.0, torch.float64: 690.0}
 
 @dataclass(frozen=True)
 class KeySummary:
-    """What a state of fixed size knows of its keys beside the sums."""
+    """What a state of fixed size knows of its keys besides the sums."""
 
     key_norm: Float[Tensor, "B K"] | None = None
     """The largest |k|, for scores that read it."""

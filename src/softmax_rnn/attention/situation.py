@@ -1,4 +1,4 @@
-"""What the choice of a form depends on beside the spec."""
+"""What the choice of a form depends on besides the spec."""
 
 from __future__ import annotations
 

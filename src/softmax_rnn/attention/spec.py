@@ -106,12 +106,12 @@ class AttentionSpec:
 
     @cached_property
     def declared(self) -> dict[str, Declaration]:
-        """The tensors that `attend` needs beside q, k and v, by name."""
+        """The tensors that `attend` needs besides q, k and v, by name."""
         return {declared.name: declared for part in self.parts for declared in part.tensors}
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        """The names of the tensors that `attend` needs beside q, k and v."""
+        """The names of the tensors that `attend` needs besides q, k and v."""
         return tuple(self.declared)
 
     def width(self, key_dim: int) -> int:
@@ -130,7 +130,7 @@ class AttentionSpec:
 
     @property
     def wants_row_sum(self) -> bool:
-        """Whether Σ_j w_ij is needed beside the numerator."""
+        """Whether Σ_j w_ij is needed besides the numerator."""
         return self.normaliser is not None and self.normaliser.reads_row_sum
 
     @property

@@ -108,10 +108,10 @@ def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -
             contestants[str(time)] = forward(lambda spec=spec, tensors=tensors: ours(spec)(tensors))
         times_taken = race(contestants, rounds)
         per_token = [times_taken.of(str(time)) / time for time in times]
-        text = f"{VARIANTS.short(name)}: time a token from T={times[0]} to {times[-1]}, largest over smallest"
+        text = f"{VARIANTS.short(name)}: time per token from T={times[0]} to {times[-1]}, largest over smallest"
         results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
 
-    return Task(f"time a token: {name}", work)
+    return Task(f"time per token: {name}", work)
 
 
 def _memory(name: str, time: int, limit: float | None) -> Task:
@@ -141,7 +141,7 @@ def _plan(name: str, time: int, key_dim: int, rounds: int) -> Task:
 
 
 def quick_tasks() -> Iterator[Task]:
-    """A minute of it: what is fast, what is not, nothing claimed of long inputs."""
+    """The one-minute version: what is fast and what is not; nothing is claimed about long inputs."""
     yield _against_sdpa(("softmax", NORM), 1024, 1.15, 3)
     yield _against_sdpa(CLAMPED[1:4], 1024, 1.5, 3)
     yield _against_materialised("gated_softmax", 1024, None, 2)

@@ -1,6 +1,6 @@
 """Measurements on a CUDA or ROCm card: tiles first, then attention against the platform's kernels and others'.
 
-Nobody has run this yet on a card; its parts are tested on a CPU. The file that it writes says what was found where.
+It has not run on a card yet; its parts are tested on a CPU. The file that it writes says what was measured where.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class CardRow:
 
 
 def check_device(device: str) -> None:
-    """A card, where one is asked for."""
+    """Refuse a card that is not there."""
     if device not in ("cpu", "cuda"):
         raise InputError(f"device: expected cpu or cuda (ROCm's cards are cuda too), got {device!r}")
     if device == "cuda" and not torch.cuda.is_available():
@@ -55,7 +55,7 @@ def check_device(device: str) -> None:
 
 @contextmanager
 def measured_on(device: str) -> Iterator[None]:
-    """Inside, new tensors and models stand on the device, and times are taken by its events."""
+    """Inside, new tensors and models are on the device, and times are taken by its events."""
     check_device(device)
     with torch.device(device):
         yield
@@ -117,7 +117,7 @@ def _fla(variant: str) -> Function:
 
 
 def on_device(tensors: Tensors, device: torch.device) -> Tensors:
-    """The same tensors there."""
+    """The same tensors on a device."""
     return {name: x.to(device) for name, x in tensors.items()}
 
 
@@ -202,7 +202,7 @@ def _fastest(kernel: str, variant: str, dim: int, dtype: torch.dtype, time: int)
 
 @contextmanager
 def _what_fits() -> Iterator[None]:
-    """A tile that the card cannot hold is no candidate."""
+    """A tile that the card cannot hold is not a candidate."""
     from triton.runtime.errors import OutOfResources
 
     try:

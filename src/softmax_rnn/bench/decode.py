@@ -23,14 +23,14 @@ from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 
 TOKENS = 8
-"""New tokens a round."""
+"""New tokens per round."""
 FIXED = ("taylor_2", "linear_elu")
 LLAMA = "llama"
 
 
 @dataclass(frozen=True)
 class DecodeRow:
-    """One variant at one context: seconds a new token, bytes of the state, and the peer's seconds in the same run."""
+    """One variant at one context: seconds per new token, bytes of the state, and the peer's seconds in the same run."""
 
     variant: str
     context: int

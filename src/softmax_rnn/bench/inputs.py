@@ -11,7 +11,7 @@ from softmax_rnn.attention.parts.base import Declaration, Projection
 from softmax_rnn.attention.spec import AttentionSpec
 
 Tensors = dict[str, Any]
-"""Tensors by the argument names of `attend`: q, k, v and the spec's others; Any, for they are passed on with **."""
+"""Tensors by the argument names of `attend`: q, k, v and the spec's others; Any, because they are passed on with **."""
 
 
 def random_inputs(

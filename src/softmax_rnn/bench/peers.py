@@ -27,7 +27,7 @@ def sdpa(tensors: Tensors) -> Tensor:
 
 
 def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
-    """The formula as one would type it: every weight in memory, a multiplicative mask, nothing against overflow."""
+    """The formula as one would type it: every weight in memory, a multiplicative mask, overflow not prevented."""
     needed = {name: tensors[name] for name in spec.tensors}
     time = tensors["q"].shape[2]
     lengths = torch.arange(1, time + 1, dtype=tensors["q"].dtype)[None]

@@ -1,4 +1,4 @@
-"""What a bench finds: rows of measurements, and claims with limits that they can break."""
+"""What a benchmark measures: rows of numbers, and claims with limits that they can break."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the planner took, what was fastest, and how much slower the planner's form was."""
+    """What the planner chose, what was fastest, and how much slower the planner's form was."""
 
     variant: str
     time: int
@@ -61,14 +61,14 @@ class Results:
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of a bench: what it is, and the work that adds to the results."""
+    """A task of a benchmark: its title, and the function that adds to the results."""
 
     title: str
     work: Callable[[Results], None]
 
 
 def run(tasks: list[Task], progress: Callable[[str], None] = lambda title: None) -> Results:
-    """All tasks, one after the other; ``progress`` is called with each title before its turn."""
+    """All tasks, one after another; ``progress`` is called with each title before its turn."""
     results = Results()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonPositiveWarning)

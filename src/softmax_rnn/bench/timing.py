@@ -52,7 +52,7 @@ def _on_cpu(work: Work, clock: Callable[[], float]) -> float:
 
 
 def _on_card(work: Work) -> float:
-    """By the card's events: what the host does beside it does not count."""
+    """By the card's events: what the host does meanwhile does not count."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     begin.record()
     work()

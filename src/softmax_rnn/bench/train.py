@@ -35,11 +35,11 @@ from softmax_rnn.train.signals import StopSignal
 CORPUS = "stdlib"
 """The embedded corpus that is on every machine."""
 _FIRST = 2
-"""Steps in front that do not count."""
+"""The first steps, which do not count."""
 
 
 class Clock(TrainProgress):
-    """Notes when each step is done; what is logged after it belongs to the next."""
+    """Records when each step is done; what is logged after it belongs to the next."""
 
     def __init__(self) -> None:
         super().__init__("bench", 0, quiet=True)
@@ -66,7 +66,7 @@ def loop_seconds(config: RunConfig, data: RunData) -> float:
 
 
 def bare_seconds(config: RunConfig, data: RunData) -> float:
-    """The same steps in a loop as one would type it, with batches that lie ready."""
+    """The same steps in a loop as one would type it, with batches prepared beforehand."""
     device = torch.accelerator.current_accelerator() or torch.device("cpu")  # where the training loop runs
     network = build_network(config, data.vocab_size).train().to(device)  # pyright: ignore[reportArgumentType]
     optimizer = adamw(network, config)
@@ -145,7 +145,7 @@ def seconds_to_first_step(texts: Path, folder: Path) -> float:
 
 
 def write_pages(path: Path, pages: int) -> None:
-    """A file of short documents, so that the evaluation at the start of a run is short too."""
+    """A file of short documents, so that the evaluation at the start of a run is short as well."""
     texts = open_texts(TextConfig.model_validate({"source": CORPUS, "max_documents": pages}))
     path.write_text("".join(json.dumps({"text": text[:1000]}) + "\n" for text in texts), encoding="utf-8")
 

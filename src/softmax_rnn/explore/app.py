@@ -1,4 +1,4 @@
-"""The page: its tabs, its look, and what is in its head."""
+"""The page: its tabs, its look and its ``<head>``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from softmax_rnn.report import theme
 
 TITLE = "Softmax attention as a sum of RNNs"
 WAITING = 64
-"""Events that may wait; more are refused."""
+"""Events that may wait in the queue; further ones are refused."""
 AT_ONCE = 2
-"""Events that are answered at the same time."""
+"""Events that are handled at the same time."""
 MONOSPACE = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
 def build(source: Source, folder: Path | None = None) -> gr.Blocks:
-    """The page about a model, and about the runs of a folder."""
+    """The page for a model and the runs in a folder."""
     texts = Texts(source)
     with gr.Blocks(analytics_enabled=False, title=TITLE, fill_width=True) as page:
         gr.Markdown(f"# {TITLE}")
@@ -55,7 +55,7 @@ def build(source: Source, folder: Path | None = None) -> gr.Blocks:
 
 
 def look() -> dict[str, object]:
-    """Theme, style and head of the page; nothing of it is fetched from elsewhere."""
+    """Theme, style and ``<head>`` of the page; nothing is fetched from another server."""
     fonts = [one.strip().strip("'") for one in theme.FONT.split(",")]
     config = json.dumps(theme.vega_config(theme.on_page)).replace("<", "\\u003c")
     return {

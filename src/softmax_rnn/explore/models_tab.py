@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 PROMPT = "Once upon a time there was a small dog who"
 MOST_NEW = 128
 POLYNOMIALS = {f"{name}:": method for name, method in METHODS.items() if method.causal and name != "head"}
-"""Polynomials that need no range measured beforehand; their order is a slider's."""
+"""Polynomials that need no range measured beforehand; a slider sets their order."""
 
 
 def models_tab(texts: Texts) -> None:
@@ -61,7 +61,7 @@ def models_tab(texts: Texts) -> None:
 
 
 def other_spec(kind: str, order: int) -> AttentionSpec:
-    """The attention of the other model: a polynomial of an order, or a row of the table."""
+    """The attention of the other model: a polynomial of the given order, or a row of the table."""
     if kind not in POLYNOMIALS:
         return VARIANTS[kind]
     name = kind.removesuffix(":")
@@ -72,7 +72,7 @@ def other_spec(kind: str, order: int) -> AttentionSpec:
 
 
 def continuations(loaded: Loaded, prompt: str, spec: AttentionSpec, most: int) -> Iterator[tuple[str, str]]:
-    """HTML of both continuations, again after every token."""
+    """HTML of both continuations, updated after every token."""
     from softmax_rnn.analysis.perplexity import counted_perplexity
     from softmax_rnn.model.streaming import stream
 
@@ -96,13 +96,13 @@ def converted(model: PreTrainedModel, spec: AttentionSpec) -> PreTrainedModel:
 
     if spec.tensors:
         needed = ", ".join(spec.tensors)
-        raise InputError(f"attention: {needed} would have to be trained first; choose one that needs q, k and v alone")
+        raise InputError(f"attention: {needed} would have to be trained first; choose one that needs only q, k and v")
     shares = type(model) in WITH_LLAMA_BLOCKS
     return convert(model if shares else copy.deepcopy(model), replace(spec)).eval()
 
 
 class _Side:
-    """One of the two models, as far as it has come."""
+    """One of the two models, with its tokens so far."""
 
     def __init__(self, title: str, loss: float, coming: Iterator[NextToken]) -> None:
         self.title, self.loss, self.coming = title, loss, coming
@@ -117,7 +117,7 @@ class _Side:
             self.tokens.append(token)
 
     def html(self, loaded: Loaded) -> str:
-        """Its tokens, as strong as they are probable, and its numbers."""
+        """Its tokens, shaded by their probability, and its numbers."""
         words = []
         for one in self.tokens:
             text = escape(str(loaded.tokenizer.decode([one.token])).replace("\n", "⏎"))

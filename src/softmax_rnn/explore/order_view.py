@@ -1,4 +1,4 @@
-"""Order by order: what the first tab shows of one head, one query and one order, as HTML from the analysis."""
+"""Order by order: what the first tab shows for one head, one query and one order, as HTML."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def order_view(text: Text, layer: int, head: int, query: int, method: str, order
 
 
 def distance_view(text: Text, layer: int, head: int, query: int, method: str) -> str:
-    """How far each order is from softmax: the same for all positions of the slider."""
+    """How far each order is from softmax; it does not depend on the slider."""
     one = text.reading.head(layer, head)
     terms, step = cut.order_terms(method, MOST_ORDERS, one, query), METHODS[method].step
     rows = [
@@ -44,7 +44,9 @@ def distance_view(text: Text, layer: int, head: int, query: int, method: str) ->
     y = Axis("distance", "distance to softmax's weights", log=True)
     with unchecked_charts():
         chart = line_chart(rows, x=Axis("order", "order"), y=y, series="polynomial", height=300)
-    caption = note_html("Half the sum of |difference| over the keys of this query: 0 is softmax, 1 has nothing of it.")
+    caption = note_html(
+        "Half the sum of |difference| over the keys of this query: 0 is softmax, 1 has no overlap with it."
+    )
     return caption + chart_html(chart, f"Distance to softmax against the order, {METHODS[method].title}", height=380)
 
 

@@ -19,9 +19,9 @@ LIVE: dict[str, Any] = {
     "api_visibility": "private",
     "queue": False,
 }
-"""Events of sliders: while one is answered only the last that follows is kept."""
+"""Slider events: while one is being handled, only the latest of those that follow is kept."""
 ONCE: dict[str, Any] = {"show_progress": "minimal", "trigger_mode": "once", "api_visibility": "private"}
-"""Events of buttons."""
+"""Button events."""
 
 
 def playable() -> list[str]:
@@ -30,12 +30,12 @@ def playable() -> list[str]:
 
 
 def session(request: gr.Request | None) -> str:
-    """The page that asks."""
+    """The page that sent the request."""
     return getattr(request, "session_hash", None) or "no page"
 
 
 def in_one_line(outputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Bad input becomes one line in the first output, and the others stay as they are; the server lives on."""
+    """Bad input becomes one line in the first output, and the others stay as they are; the server keeps running."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def answer(error: Exception) -> Any:

@@ -69,7 +69,7 @@ def parts_tab(page: gr.Blocks) -> None:
             try:
                 return (*view(dimension, context, *now), box)
             except InputError as error:
-                # The options belong to the new kind, also where the whole cannot be combined.
+                # The options are those of the new kind, even where the parts cannot be combined.
                 return (problem_html(str(error)), gr.skip(), gr.skip(), gr.skip(), box)
 
         return change

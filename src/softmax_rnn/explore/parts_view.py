@@ -1,6 +1,6 @@
-"""Take it apart: an attention put together from menus, and all that can be said about it.
+"""Take it apart: an attention put together from menus, and everything that can be said about it.
 
-Menus, options and starting points are read from the parts and the table, so a new part or row is in the page as well.
+Menus, options and starting points are read from the parts and the table, so new parts and rows appear by themselves.
 
 >>> kinds("input_gate")[0], "row_sum" in kinds("normaliser"), NONE in kinds("score")
 ('none', True, False)
@@ -49,7 +49,7 @@ def kinds(slot: str) -> list[str]:
 
 
 def default_options(slot: str, kind: str) -> str:
-    """The options of a kind as text, with their defaults; those without one have a sample that works."""
+    """The options of a kind as text, with their defaults; those without a default have a value that works."""
     if kind == NONE:
         return ""
     part = Part.registry[slot][kind]
@@ -75,7 +75,7 @@ def options_text(options: Mapping[str, Any]) -> str:
 
 
 def spec_of_choices(choices: Mapping[str, tuple[str, str]]) -> AttentionSpec:
-    """The spec of a kind and options for every slot; whatever cannot be combined says why."""
+    """The spec from a kind and options for every slot; an impossible combination says why."""
     values: dict[str, Any] = {}
     for slot, (kind, options) in choices.items():
         with found_in(slot):
@@ -119,7 +119,7 @@ def _plain(value: Any) -> Any:
 
 
 def apart_view(spec: AttentionSpec, head_dim: int, context: int) -> tuple[str, str, str, str]:
-    """HTML of the formula and what is said about it, HTML of its curves, Python, JSON."""
+    """HTML of the formula and its explanation, HTML of its curves, Python, JSON."""
     situation = Situation(1, HEADS, HEADS, context, context, head_dim, head_dim)
     explanation = explain(spec, situation)
     formula = f'<div class="formula" aria-label="{escape(explanation.formula)}">{mathml(explanation.formula)}</div>'
@@ -135,7 +135,7 @@ def _table(explanation: Explanation, head_dim: int) -> str:
         ("What cancels", explanation.cancellations or ["nothing"]),
         ("Known as", [_known(name) for name in explanation.names] or ["no row of the table: this one is new"]),
         ("Notes", explanation.notes),
-        ("Tensors beside q, k, v", [", ".join(explanation.tensors) or "none"]),
+        ("Tensors besides q, k, v", [", ".join(explanation.tensors) or "none"]),
         (f"State per head, d = {head_dim}", [explanation.state]),
         (f"Form at {explanation.situation.queries:,} tokens", [f"{explanation.plan.form}: {explanation.plan.reason}"]),
         ("Other forms", [f"{name}: {why}" for name, why in explanation.plan.others.items()]),
@@ -167,15 +167,15 @@ def _curves(spec: AttentionSpec, head_dim: int) -> str:
     across = Axis("context", "context, tokens", log=True)
     with unchecked_charts():
         state = line_chart(
-            rows, x=across, y=Axis("numbers", "numbers in a head's state", log=True), series="attention", height=220
+            rows, x=across, y=Axis("numbers", "numbers in a state per head", log=True), series="attention", height=220
         )
         time = line_chart(
             rows, x=across, y=Axis("cost", "forward pass, ms, estimated", log=True), series="attention", height=220
         )
     return (
         note_html(
-            f"Against the context, {HEADS} heads: the decoding state of a head, and the planner's estimate of the time."
+            f"Against the context, {HEADS} heads: the decoding state per head, and the planner's estimate of the time."
         )
-        + chart_html(state, "Numbers in the decoding state of a head against the context", height=300)
+        + chart_html(state, "Numbers in the decoding state per head against the context", height=300)
         + chart_html(time, "Estimated time of a forward pass against the context", height=300)
     )

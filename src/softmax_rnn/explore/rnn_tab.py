@@ -14,12 +14,12 @@ from softmax_rnn.explore.source import START
 from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Texts
 
 PAUSE = 0.12
-"""Seconds that a token is shown at least."""
+"""Every token is shown for at least this many seconds."""
 FIRST = "taylor_2"
 
 
 def rnn_tab(texts: Texts, page: gr.Blocks) -> None:
-    """A text is played by an attention on one head of the model."""
+    """Plays a text through an attention on one head of the model."""
     with gr.Row():
         text = gr.Textbox(START, label=f"Text, up to {MOST_TOKENS} tokens", max_length=MOST_CHARACTERS, scale=3)
         names = [(VARIANTS.short(name), name) for name in playable()]

@@ -1,4 +1,4 @@
-"""The RNN at work: what the page shows of a head that is played token by token."""
+"""The RNN at work: what the page shows of a head as it is played token by token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Played:
 
 
 def played(text: Text, layer: int, head: int, name: str) -> Played:
-    """The text played by a variant on one head."""
+    """The text, played through a variant on one head."""
     spec, steps = VARIANTS[name], []
     for step in play(spec, text.reading.head(layer, head)):
         small = None if step.matrix is None else _small(step.matrix)
@@ -51,7 +51,7 @@ def frame(done: Played, token: int) -> str:
     step = done.steps[token - 1]
     held = [0.5 if place in step.held else 0.0 for place in range(token)]
     kept = (
-        "every key so far is in the state's sums, none is kept as it is"
+        "every key so far is in the state's sums, none is kept by itself"
         if step.fixed
         else f"{len(step.held)} of {token} keys are held exactly (shaded)"
     )
@@ -59,7 +59,7 @@ def frame(done: Played, token: int) -> str:
     facts = [f"state: {step.numbers:,} numbers", f"this step adds {step.added:.4g}"]
     facts += [f"|H({n})| = {norm:.4g}" for n, norm in list(step.norms.items())[:6]]
     facts += [] if step.row_sum is None else [f"row sum {step.row_sum:.4g}"]
-    facts += [f"output off softmax's by {100 * step.error:.3g} % of the largest value"]
+    facts += [f"the output differs from softmax's by {100 * step.error:.3g} % of the largest value"]
     picture = ""
     if step.matrix is not None:
         most = max(float(one.matrix.abs().max()) for one in done.steps if one.matrix is not None)

@@ -1,4 +1,4 @@
-"""The tab "Runs": the report of any runs of a folder, compared."""
+"""The tab "Runs": a report that compares any runs in a folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def runs_tab(folder: Path | None) -> None:
 
 
 def run_folders(folder: Path | None) -> dict[str, Path]:
-    """The runs of a folder by name; the whole study comes first where it is one."""
+    """The runs in a folder by name; where it is a study, the whole study comes first."""
     from softmax_rnn.study.folders import RESULTS, find_runs
 
     if folder is None or not folder.is_dir():
@@ -52,7 +52,7 @@ def run_folders(folder: Path | None) -> dict[str, Path]:
 
 
 def report_html(folders: dict[str, Path], chosen: list[str]) -> str:
-    """The report of the chosen runs as a page inside the page, which can reach nothing around it."""
+    """The report of the chosen runs in a frame that can reach nothing around it."""
     from softmax_rnn.report.page import page_html
     from softmax_rnn.report.study_page import study_page
     from softmax_rnn.study.folders import results_of

@@ -1,7 +1,7 @@
-"""The page on this machine's own address: who may ask for what, and an end within two seconds.
+"""The page on a local address: which requests are answered, and a shutdown within two seconds.
 
-Only this machine is answered unless a host is named. A page of another origin is refused, files are neither taken nor
-given, and the browser is told to fetch nothing from anywhere else.
+Only this machine is answered unless a host is named. A page of another origin is refused, no files are
+uploaded or served, and the browser is told to fetch nothing from any other server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOCAL = "127.0.0.1"
 HOSTS = ("127.0.0.1", "localhost")
 LARGEST_BODY = 200_000
 CLOSED = ("/gradio_api/upload", "/gradio_api/file", "/gradio_api/proxy", "/gradio_api/stream", "/monitoring")
-"""Routes of Gradio that this page has no use for."""
+"""Routes of Gradio that this page does not use."""
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
     " img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; manifest-src 'self'; worker-src 'self'"
@@ -98,7 +98,7 @@ def serve(
     port: int,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C; ``ready`` is told the address. Requests that are still open then are cut off."""
+    """Serve until Ctrl-C; ``ready`` is called with the address. Requests that are still open at the end are cut off."""
     listening = _listen(host, port)
     shown = LOCAL if host in ("0.0.0.0", "::") else host
     address = f"http://{shown}:{listening.getsockname()[1]}/"
@@ -120,7 +120,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Says when it listens."""
+    """Reports when it is listening."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)

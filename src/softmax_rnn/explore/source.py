@@ -1,4 +1,4 @@
-"""The model behind the page: found by name, loaded once in the background, shared by all readers.
+"""The model behind the page: looked up by name, loaded once in the background, shared by all readers.
 
 >>> from softmax_rnn.errors import InputError
 >>> find_model("no/such/folder/anywhere")
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PRETRAINED = "smollm2"
 TINY = "tiny"
-"""A model that is trained in a minute, for machines on which no pretrained one is installed."""
+"""A model that trains in a minute, for machines without a pretrained one."""
 TINY_RUN: dict[str, Any] = {"steps": 300, "batch_size": 12, "context": 128, "eval_every": 300, "checkpoint_every": 300}
 START = "The cat sat on the mat because the mat was warm. The dog saw the cat, and the dog wanted the mat too."
 
@@ -41,7 +41,7 @@ class Loaded:
 
 
 class Source:
-    """A model that is loaded while the page is drawn already; whoever needs it waits."""
+    """A model that is loaded while the page is already on screen; whoever needs it waits."""
 
     def __init__(self, name: str, load: Callable[[], tuple[Any, Any]]) -> None:
         self.name = name
@@ -64,15 +64,15 @@ class Source:
             self._done.set()
 
     def get(self) -> Loaded:
-        """The model, as soon as it is there."""
+        """The model, as soon as it is loaded."""
         self._done.wait()
         if self._loaded is None:
-            raise InputError(self._problem or "model: loading was ended")
+            raise InputError(self._problem or "model: loading was interrupted")
         return self._loaded
 
 
 def source(name: str | None) -> Source:
-    """The model of a name, a folder of a model, a run or a study; without one SmolLM2, or a tiny model."""
+    """A model by name, or from the folder of a model, run or study; without one SmolLM2, or a tiny model."""
     if name is None:
         name = PRETRAINED if find_spec(CARRIERS[PRETRAINED].module) and find_spec("gguf") else TINY
     if name == TINY and not Path(TINY).exists():
@@ -89,7 +89,7 @@ def source(name: str | None) -> Source:
 
 
 def find_model(name: str) -> str:
-    """The folder or the name that holds the model: of a run its last weights, of a study the first run with a text."""
+    """Where the model is: the last weights of a run, or of the first run of a study that reads text."""
     folder = Path(name).expanduser()
     if not folder.exists():
         if "/" in name and not is_hub_name(name):
@@ -103,7 +103,7 @@ def find_model(name: str) -> str:
         raise InputError(f"model: {name} holds no saved model (config.json) and no finished run (final/config.json)")
     with_text = [place for place in ready if any(place.glob("tokenizer*"))]
     if not with_text:
-        raise InputError(f"model: the runs of {name} are of recall tasks, which read no text; give another")
+        raise InputError(f"model: the runs of {name} are recall tasks, which read no text; name another")
     return str(with_text[0])
 
 

@@ -1,6 +1,6 @@
 """Texts that were read, kept for as long as a page shows them: moving a slider does not run the model again.
 
-A text is read once, whoever asks. Each page keeps its last few texts; a page that is closed lets go of all of them.
+A text is read once, whichever page asks. Each page keeps its last few texts; a page that is closed drops all of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Texts:
             self._closed.append(page)
 
     def closed(self, page: str) -> bool:
-        """Whether nobody looks at the page any more: what it asked for can end."""
+        """Whether the page is closed, so that its requests can end."""
         with self._lock:
             return page in self._closed
 

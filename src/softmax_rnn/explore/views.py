@@ -21,7 +21,7 @@ import numpy as np
 from softmax_rnn.files import finite
 
 VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")
-"""Light is large; one direction for every kind of colour vision."""
+"""Light is large: lightness is visible with every kind of colour vision."""
 BLUE, ORANGE = (0, 114, 178), (194, 65, 0)
 STRONGEST = 0.6
 """Opacity of the strongest shade: the word in front of it stays readable."""
@@ -98,7 +98,7 @@ def _diverging(part: np.ndarray) -> np.ndarray:
 
 
 def chart_html(chart: Any, told: str, height: int = 320) -> str:
-    """A chart that the page's script draws, in the look of the reports; ``told`` is for those who do not see it."""
+    """A chart that the page's script draws, in the style of the reports; ``told`` is its alternative text."""
     spec = json.dumps(finite(chart if isinstance(chart, dict) else chart.to_dict(validate=False)))
     return (
         f'<div class="plot" role="img" aria-label="{escape(told)}" style="min-height:{height}px"'

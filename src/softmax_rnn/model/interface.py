@@ -1,6 +1,6 @@
 """Parameter-free variants inside any transformers model: ``attn_implementation="softmax_rnn:NAME"``.
 
-Importing this file registers every name of `VARIANTS` whose spec needs no tensors beside q, k and v, together with
+Importing this file registers every name of `VARIANTS` whose spec needs no tensors besides q, k and v, together with
 a mask function: without one transformers silently drops the padding mask.
 
 >>> import softmax_rnn.model.interface

@@ -57,7 +57,7 @@ class SoftmaxRNNBlock(GradientCheckpointingLayer):
             self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
 
     def forward(self, hidden: Float[Tensor, "B T hidden"], **kwargs: Any) -> Float[Tensor, "B T hidden"]:
-        """The arguments beside ``hidden`` are the mixer's."""
+        """The arguments besides ``hidden`` are the mixer's."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), **kwargs)
         if self.mlp is not None:
             hidden = hidden + self.mlp(self.post_attention_layernorm(hidden))

@@ -1,4 +1,4 @@
-"""What can be known of a study's runs before the first one starts: how many there are, and whether their data is there.
+"""What can be checked before the first run of a study starts: how many runs there are, and whether their data exists.
 
 >>> check_source("shakespear")
 Traceback (most recent call last):
@@ -31,7 +31,7 @@ def check_count(study: Study, scale: str, most: int = MOST_RUNS) -> None:
 
 
 def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:
-    """Every source of data is there; with ``network`` those of the hub are asked for too."""
+    """Check that every data source exists; with ``network``, those on the hub too."""
     from softmax_rnn.data.records import load_records
     from softmax_rnn.data.tasks.task import Task
 
@@ -47,7 +47,7 @@ def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:
 
 
 def check_source(source: str) -> str:
-    """Where a source comes from: a package, a corpus, a path or the hub; one that is nowhere is refused."""
+    """Where a source comes from: a package, a corpus, a path or the hub; an unknown one is refused."""
     from softmax_rnn.data.corpora import CORPORA
     from softmax_rnn.data.tasks.table import TASKS
     from softmax_rnn.data.text_files import READERS, ending, files_of

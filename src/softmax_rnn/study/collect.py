@@ -8,7 +8,7 @@ variants   formula, parts, names of the same function, notes, for each variant t
 effects    main effects and interactions of the study's factorials
 trends     gaps against a size, their slopes, and the line at the size of the paper
 claims     claim, state, evidence, what would decide it, margin, rule in words and as in the file, what the paper says
-published  other people's numbers
+published  numbers that others have published
 terms      Taylor terms of a trained model, where the study asks for them
 """
 
@@ -31,7 +31,7 @@ from softmax_rnn.study.verdicts import Measured, decide
 def study_results(
     name: str, study: Study, scale: str, entries: Sequence[dict[str, Any]], command: str
 ) -> dict[str, Any]:
-    """Everything that is known of a study's runs, finished or not."""
+    """Everything that is known about a study's runs, finished or not."""
     facts = {
         "name": name,
         "title": study.title,
@@ -84,7 +84,7 @@ def collected(study: dict[str, Any], entries: Sequence[dict[str, Any]]) -> dict[
 
 
 def decided(claims: Sequence[Claim], entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each claim with its verdict by the runs that are finished, its rule and the margin of that rule."""
+    """Each claim with its verdict from the finished runs, its rule and the margin of that rule."""
     return [_decided(claim, entries) for claim in claims]
 
 
@@ -130,6 +130,6 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def published_numbers(study: Study) -> list[dict[str, Any]]:
-    """Other people's numbers, with the name of ours that tables show."""
+    """Numbers that others have published, under the variant names that tables show."""
     numbers = [one.model_dump() for one in study.published]
     return [one | {"variant": one["variant"] and VARIANTS.short(one["variant"])} for one in numbers]

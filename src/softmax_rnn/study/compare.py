@@ -49,7 +49,7 @@ def _kind(name: str) -> str:
 
 
 def compare_studies(a: Path, b: Path) -> dict[str, Any]:
-    """What both say of each claim, and their final numbers side by side."""
+    """What both say about each claim, and their final numbers side by side."""
     both = [results_of([path]) for path in (a, b)]
     claims = [{one["claim"]: f"{one['state']} ({one.get('margin', '')})" for one in each["claims"]} for each in both]
     final = [{_place(row): row[row["metric"]]["mean"] for row in each["summary"]["final"]} for each in both]
@@ -93,7 +93,7 @@ def compare_runs(a: Path, b: Path) -> dict[str, Any]:
 
 
 def _measured(folder: Path, result: dict[str, Any] | None) -> dict[str, Any]:
-    """The result of a finished run; of another one, what its metrics come to so far."""
+    """The result of a finished run; for any other run, its metrics so far."""
     metrics = checked_metrics(folder)
     if result is not None or not metrics:
         return result or {}

@@ -83,12 +83,12 @@ class Trend(Part):
 
 
 class Published(Part):
-    """A number of somebody else, shown beside ours and marked as theirs."""
+    """A number that others have published, shown beside ours and marked as theirs."""
 
     source: str
     what: str
     variant: str | None = None
-    """Our name for it, where we have it."""
+    """The variant's name here, where there is one."""
     value: float
     unit: str = ""
 
@@ -97,7 +97,7 @@ class Scale(Part):
     """The runs at one scale."""
 
     minutes: PositiveFloat
-    """What all runs take: at the scales ``cpu`` and ``overnight`` on two cores."""
+    """How long all runs take; at the scales ``cpu`` and ``overnight``, on two cores."""
     grids: Annotated[dict[str, Grid], Field(min_length=1)]
 
 
@@ -148,7 +148,7 @@ def load_study(name: str) -> tuple[str, Study]:
 
 
 def _check_claims(study: Study) -> None:
-    """Every claim must speak of a grid and of variants that are there, at the scale that has it."""
+    """Every claim must name a grid and variants that exist at its scale."""
     for claim in study.claims:
         spoken_of = mentioned(claim.rule)
         for value in spoken_of:

@@ -1,4 +1,4 @@
-"""A run as a study's results tell it: what was asked, what was measured, and in which state it is.
+"""A run as an entry of a study's results: its settings, what was measured, and its state.
 
 A folder is read once, and again only after something has happened to its run: see `Entries`.
 """
@@ -31,14 +31,14 @@ class Entries:
         self._read: dict[Path, Entry] = {}
 
     def changed(self, folder: Path, error: str | None = None) -> None:
-        """Something has happened to the run of a folder: it is read again when asked for."""
+        """Something has happened to the run in a folder: it is read again when next needed."""
         self._read.pop(folder, None)
         if error is not None:
             self._errors[folder] = error
 
     @property
     def errors(self) -> dict[str, str]:
-        """Why runs have failed, by their folders."""
+        """Why runs failed, by folder."""
         return {str(folder): error for folder, error in self._errors.items()}
 
     def all(self) -> list[Entry]:
@@ -83,7 +83,7 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
 
 
 def _score_curves(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What was measured of the scores with each test, by name; nothing where the run was not asked to."""
+    """What each test measured about the scores, by name; empty where the run did not measure them."""
     names = [name for name in SCORES if tested and name in tested[0]]
     curves = {name: [[line["step"], line.get(name)] for line in tested] for name in names}
     return {"score_curves": curves} if curves else {}

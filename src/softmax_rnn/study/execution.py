@@ -18,7 +18,7 @@ from softmax_rnn.study.shared_runs import copy_runs, finished_in_other_studies
 from softmax_rnn.study.trained_terms import trained_terms
 
 _REST = 20
-"""After writing the results of a large study, wait so many times as long as it took."""
+"""After writing the results of a large study, wait this many times as long as writing took."""
 
 
 class StudyRun:
@@ -35,7 +35,7 @@ class StudyRun:
 
     @property
     def errors(self) -> dict[str, str]:
-        """Why runs have failed, by their folders."""
+        """Why runs failed, by folder."""
         return self._entries.errors
 
     @property

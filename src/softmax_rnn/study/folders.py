@@ -24,7 +24,7 @@ FOLLOWS = frozenset({"clip", "data.source"})
 
 
 def results_of(folders: Sequence[Path]) -> dict[str, Any]:
-    """What there is to report: the one study with all it says, or the runs of all folders together."""
+    """What to report: a single study with all its results, or the runs of all folders together."""
     if len(folders) == 1 and folders[0].suffix == ".json":
         return read_results(folders[0])
     if len(folders) == 1 and (folders[0] / RESULTS).is_file():
@@ -64,7 +64,7 @@ def folder_results(folders: Sequence[Path], command: str) -> dict[str, Any]:
 
 
 def varied_settings(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
-    """Of each run its variant, seed and data, and every setting in which runs on the same data differ.
+    """Each run's variant, seed and data, and every setting in which runs on the same data differ.
 
     >>> from softmax_rnn.experiment.config import resolve
     >>> runs = [resolve({"steps": steps, "seed": 1}) for steps in (10, 20)]
@@ -92,7 +92,7 @@ def refreshed(results: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _reread(entry: dict[str, Any], study: Path) -> dict[str, Any]:
-    """The entry as its run's folder says now; as it was, where there is no such folder or nothing can change."""
+    """The entry as its run's folder stands now; unchanged where there is no such folder or the run is over."""
     path = study / "runs" / Path(entry["folder"]).name
     if entry["state"] == "finished" or not (path / "config.yaml").is_file():
         return entry

@@ -1,4 +1,4 @@
-"""Honest statistics of few seeds: paired differences, mean and 95 % interval of Student's t.
+"""Honest statistics for few seeds: paired differences, mean and 95 % interval of Student's t.
 
     d_s = metric(a, seed s) − metric(b, seed s)        mean(d) ± t(n−1) · std(d)/√n
 

@@ -21,7 +21,7 @@ _SHOWN = 24
 
 
 class StudyTable:
-    """Called with events; looks into the folders of the running runs."""
+    """Called with events; reads the folders of the runs in progress."""
 
     def __init__(
         self, title: str, runs: Sequence[PlannedRun], left: Sequence[PlannedRun], jobs: Callable[[], int] = lambda: 1
@@ -70,7 +70,7 @@ class StudyTable:
         return said
 
     def _left(self) -> str:
-        """The time left, as the runs so far have taken; running ones have done part of it."""
+        """The time left, judged by the runs so far; what the running ones have done counts."""
         if not self._seconds:
             return ""
         mean = sum(self._seconds) / len(self._seconds)
@@ -110,7 +110,7 @@ class StudyTable:
         step = f"{metrics[-1]['step'] if metrics else 0}/{run.config.steps}"
         cells += [step, _number(trained, "loss", ".4f"), _number(tested, "test_loss", ".4f")]
         cells.append(_number(trained, "tokens_per_second", ",.0f"))
-        if state == "finished":  # nothing of it can change
+        if state == "finished":  # its metrics no longer change
             self._known[folder] = cells
         return cells
 

@@ -48,7 +48,7 @@ class RayRunner:
         while waiting:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
             for run in waiting.values():
-                # The folder that all nodes see tells that a node has begun.
+                # The shared folder shows that a node has begun.
                 if run.name not in announced and run.folder.exists():
                     announced.add(run.name)
                     watch(Event(run, "started"))

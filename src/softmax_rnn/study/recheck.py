@@ -14,11 +14,11 @@ from softmax_rnn.errors import InputError
 
 METRICS = ("test_loss", "train_loss", "test_accuracy")
 PLACES = ("processor", "vector_instructions", "threads", "torch", "python", "softmax_rnn")
-"""What of a machine can move the last digits."""
+"""What can change the last digits from machine to machine."""
 
 
 def sample(entries: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """So many of the finished runs, evenly spaced in the order of the file: the choice is stated, not drawn."""
+    """``count`` of the finished runs, evenly spaced in the order of the file: the choice is stated, not drawn."""
     finished = [entry for entry in entries if entry["state"] == "finished"]
     if not finished:
         raise InputError("check: the file holds no finished run")
@@ -30,7 +30,7 @@ def sample(entries: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]
 def recheck(
     results: dict[str, Any], count: int, output: Path, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Train the sample again in a folder, and compare; what is there already continues."""
+    """Train the sample again in a folder, and compare; runs that were begun continue."""
     from softmax_rnn.experiment.config import resolve
     from softmax_rnn.experiment.training import run_training
     from softmax_rnn.machine import describe

@@ -113,7 +113,7 @@ def check_results(value: Mapping[str, Any]) -> None:
 
 
 def check_claims(claims: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse claims that cannot be shown. Most have been decided again by then and are as they should be."""
+    """Refuse claims that cannot be shown. Most have been decided again by then, and are right."""
     for number, claim in enumerate(claims):
         with found_in(f"claims.{number}"):
             _check(claim, _CLAIM, _CLAIM_OPTIONAL)

@@ -16,7 +16,7 @@ _WORDS = {
 
 
 def margin_text(claim: Claim) -> str:
-    """What a verdict depends on beside the numbers, in the few words that stand next to it wherever it is shown."""
+    """What a verdict depends on besides the numbers, in the few words that stand next to it wherever it is shown."""
     match claim.rule:
         case Behind(by=by):
             return f"margin {by:g}"

@@ -73,7 +73,7 @@ Rule = Behind | Equal | Falls | Solves | Bound
 
 
 def mentioned(rule: Rule) -> list[str]:
-    """The variants, or other values, that a rule speaks of."""
+    """The variants, or other values, that a rule names."""
     match rule:
         case Behind():
             return [rule.what, rule.than]

@@ -1,4 +1,4 @@
-"""Runs side by side on one machine: workers with their share of the threads, each training one run after the other.
+"""Runs side by side on one machine: workers with their share of the threads, each training one run after another.
 
 A run that fails is reported and the others continue; a worker that dies takes only its run with it.
 """
@@ -31,14 +31,14 @@ class Event:
     error: str | None = None
     seconds: float = 0.0
     note: str | None = None
-    """What there is to know about a finished run."""
+    """A remark on a finished run."""
 
 
 Watch = Callable[[Event], None]
 
 
 class Runner(Protocol):
-    """Carries out runs and tells of each; returns when all are done or have failed."""
+    """Carries out runs and reports on each; returns when all are done or have failed."""
 
     jobs: int
     """How many runs train at the same time."""
@@ -49,7 +49,7 @@ class Runner(Protocol):
 
 
 def default_jobs() -> int:
-    """Small models use cores best one run each; a GPU is for one run at a time."""
+    """Small models train fastest with one run per core; a GPU trains one run at a time."""
     import torch
 
     return 1 if torch.accelerator.is_available() else min(4, os.cpu_count() or 1)
@@ -69,7 +69,7 @@ class LocalRunner:
         for run in runs:
             waiting.put(run)
         count = min(self.jobs, len(runs))
-        # Leaving the pool waits for its threads, and so for the last words of their workers.
+        # Leaving the pool waits for its threads, and so for the last messages of their workers.
         with _signals_as_interrupts(), ThreadPoolExecutor(count) as pool:
             serving = [pool.submit(self._serve, waiting, watch) for _ in range(count)]
             try:
@@ -112,7 +112,7 @@ class LocalRunner:
             self._workers.discard(worker)
 
     def _start(self) -> subprocess.Popen[str]:
-        # Who limits the threads of this process means all its workers together.
+        # A limit on the threads of this process is meant for all its workers together.
         cores = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
         threads = max(1, cores // self.jobs)
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
@@ -126,7 +126,7 @@ class LocalRunner:
             start_new_session=True,
         )
         self._workers.add(worker)
-        if self._stopping:  # asked to between the two
+        if self._stopping:  # it was asked to stop meanwhile
             worker.send_signal(signal.SIGTERM)
         return worker
 

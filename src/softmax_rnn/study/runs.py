@@ -32,7 +32,7 @@ class PlannedRun:
 
     @property
     def label(self) -> str:
-        """The name with the variant's short one, for readers; folders keep the name."""
+        """The name with the variant's short name, for display; folders keep the full one."""
         return run_name(self.grid, {**self.varied, "variant": VARIANTS.short(self.config.variant)})
 
 
@@ -54,7 +54,7 @@ def planned_runs(study: Study, scale: str, output: Path) -> list[PlannedRun]:
 
 
 def _resolved(settings: dict[str, Any], known: dict[str, RunConfig]) -> RunConfig:
-    """The settings resolved. Runs that differ in nothing but the seed have the same model, which is checked once."""
+    """The settings resolved. Runs that differ only in the seed have the same model, which is checked once."""
     seed = settings.get("seed", 0)
     key = json.dumps({name: value for name, value in settings.items() if name != "seed"}, sort_keys=True, default=str)
     if key not in known or type(seed) is not int or not 0 <= seed < 2**31:

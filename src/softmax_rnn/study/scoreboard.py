@@ -24,7 +24,7 @@ def is_scoreboard(folder: Path) -> bool:
 
 
 def scoreboard(folder: Path) -> dict[str, Any]:
-    """A row per claim and scale, and the studies with their numbers of others."""
+    """A row per claim and scale, and the studies with the published numbers they quote."""
     saved: dict[str, dict[str, tuple[Path, dict[str, Any]]]] = {}
     for path in sorted(folder.glob("*.json")):  # names begin with a date: the last one of a study and scale counts
         if is_results(path):

@@ -1,7 +1,7 @@
-"""The report of a study on an address of this machine, made anew when its runs have measured more.
+"""The report of a study on a local address, rebuilt when its runs have measured more.
 
-The served copy differs from the file in two things: a script that asks whether there is a newer version, and a content
-security policy that allows this one question. Nothing else of the folder is served, and only to this machine.
+The served copy differs from the file in two ways: a script that asks whether there is a newer version, and a content
+security policy that allows this one request. Nothing else of the folder is served, and only to this machine.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from softmax_rnn.study.folders import results_of
 ADDRESS = "127.0.0.1"
 HOSTS = ("127.0.0.1", "localhost")
 REST = 10
-"""After making the page, rest so many times as long as it took."""
+"""After building the page, wait this many times as long as building took."""
 WATCHED = ("results.json", "config.yaml", "metrics.jsonl", "result.json")
 _POLICY = re.compile(r'(?<=http-equiv="Content-Security-Policy" content=")[^"]*')
 
 
 class LivePage:
-    """The page of a folder, made anew when a file has changed, but seldom enough to leave the machine to the runs."""
+    """The page of a folder, rebuilt when a file has changed, but seldom enough to leave the machine to the runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -43,7 +43,7 @@ class LivePage:
         self._rest_until = 0.0
 
     def now(self) -> tuple[str, bytes]:
-        """The page and its version; the one before while what changed cannot be read."""
+        """The page and its version; the previous one while a changed file cannot be read."""
         with self._lock:
             start = time.monotonic()
             version = self._files()
@@ -58,7 +58,7 @@ class LivePage:
             return self._version, self._content
 
     def _files(self) -> str:
-        """Another text whenever one of the files has changed."""
+        """A text that differs whenever one of the files has changed."""
         digest = hashlib.sha256()
         for place in ("", "runs/*/", "*/"):
             for name in WATCHED:
@@ -76,7 +76,7 @@ def _stamp(path: Path) -> str:
 
 
 def live(page: str, version: str) -> bytes:
-    """The page with the script that looks for newer versions, and a policy that lets it."""
+    """The page with the script that looks for newer versions, and a policy that allows it."""
     script = files("softmax_rnn.report").joinpath("templates/live.js").read_text(encoding="utf-8")
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
@@ -91,15 +91,15 @@ def live(page: str, version: str) -> bytes:
 
 
 def server(folder: Path, port: int) -> ThreadingHTTPServer:
-    """A server of the folder's page, bound to this machine alone; port 0 takes a free one."""
+    """A server for the folder's page, bound to this machine alone; port 0 takes a free one."""
     page = LivePage(folder)
-    page.now()  # a folder without runs is told before anything is served
+    page.now()  # a folder without runs is refused before anything is served
 
     class Answers(BaseHTTPRequestHandler):
         """GET / is the page, GET /version its version."""
 
         def do_GET(self) -> None:
-            """Answer, if the question comes from a page of this machine."""
+            """Answer, if the request comes from a page on this machine."""
             host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
             if host not in HOSTS:
                 self._send(HTTPStatus.FORBIDDEN, "text/plain", b"only for this machine\n")
@@ -116,12 +116,12 @@ def server(folder: Path, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(content)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
-            with contextlib.suppress(ConnectionError):  # a reader who has gone needs no answer
+            with contextlib.suppress(ConnectionError):  # the reader has gone
                 self.end_headers()
                 self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing of each question."""
+            """No log line per request."""
 
     try:
         return ThreadingHTTPServer((ADDRESS, port), Answers)
@@ -130,7 +130,7 @@ def server(folder: Path, port: int) -> ThreadingHTTPServer:
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C; ``ready`` is told the address."""
+    """Serve until Ctrl-C; ``ready`` is called with the address."""
     with server(folder, port) as running:
         ready(f"http://{ADDRESS}:{running.server_port}/")
         try:

@@ -1,7 +1,8 @@
-"""What the runs of a study come to: for each variant in each setting, numbers over seeds with their 95 % intervals.
+"""The runs of a study, summed up: for each variant in each setting, numbers over seeds with their 95 % intervals.
 
-A setting is what a run has beside variant, seed and learning rate: the data set, the size, the number of pairs. Where
-the learning rate varies, a variant enters with the one that is best on average, and the others are shown beside it.
+A setting is all that a run has apart from variant, seed and learning rate: the data set, the size, the number of
+pairs. Where the learning rate varies, a variant enters with the one that is best on average, and the others are shown
+beside it.
 
 final      losses, the paired gap to softmax, accuracy, learning rates, speed, memory
 curves     ln of the cross entropy, accuracy and the gap to softmax against the step; runs that did not finish are
@@ -53,7 +54,7 @@ class Panel:
 
     @property
     def variants(self) -> list[str]:
-        """In the order in which they come."""
+        """In order of appearance."""
         return list(dict.fromkeys(str(entry["varied"]["variant"]) for entry in self.entries))
 
     def measured(self, metric: str) -> list[Measured]:
@@ -78,7 +79,7 @@ class Panel:
         return best
 
     def place(self, variant: str) -> dict[str, Any]:
-        """What says which runs a row is about."""
+        """The fields that say which runs a row is about."""
         name = VARIANTS.short(variant)
         return {"grid": self.grid, "setting": dict(self.setting), "variant": name, "metric": self.metric}
 
@@ -135,7 +136,7 @@ def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
 
 
 def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
-    """Means over seeds at each step; a run that is not finished is a separate line, and is called what it is."""
+    """Means over seeds at each step; a run that is not finished is a separate line, labelled with its state."""
     for variant in panel.variants:
         best = panel.best(variant)
         if best:

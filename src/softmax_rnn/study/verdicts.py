@@ -8,7 +8,7 @@
     exceeds  reproduced if the interval of the metric itself lies above ``limit``; not if it ends at or below it
     stays_within   the opposite of exceeds
 
-Differences are of what is better when lower; accuracies enter with the opposite sign. Where a learning rate varies,
+Differences are taken so that lower is better; accuracies enter with the opposite sign. Where a learning rate varies,
 each variant enters with the one that is best on average. Panels (data sets, sizes …) are decided one by one; the claim
 is reproduced when all are, *not reproduced* when one is not, and *undecided* otherwise. One seed decides nothing.
 """
@@ -31,7 +31,7 @@ from softmax_rnn.study.rules import Behind, Bound, Equal, Falls, Solves
 
 PAIRED = ("seed",)
 SWEPT = ("learning_rate",)
-"""Settings of which each variant takes the value that suits it best."""
+"""Settings for which each variant takes its best value."""
 
 _UNSAID = ("source", "config", "streaming", "test_fraction", "test_documents", "cache", "workers")
 
@@ -57,7 +57,7 @@ class Decision:
 
 
 def panel_of(varied: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What a run has beside variant, seed and learning rate."""
+    """What a run has apart from variant, seed and learning rate."""
     left = {name: value for name, value in varied.items() if name not in ("variant", *PAIRED, *SWEPT)}
     return tuple((name, panel_text(value)) for name, value in left.items())
 
@@ -157,7 +157,7 @@ def _decide_panel(claim: Claim, runs: Sequence[Measured]) -> PanelDecision:
 
 
 def _above(gap: Interval | None, limit: float, *, reached: State, missed: State) -> PanelDecision:
-    """One state when the whole interval is above the limit, another when it is below, undecided between."""
+    """One state when the whole interval is above the limit, another when it is below, undecided in between."""
     if gap is None:
         return MISSING
     text = f"{gap}, {plural(gap.n, 'seed')}"

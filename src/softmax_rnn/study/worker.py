@@ -1,6 +1,6 @@
-"""A process that trains one run after the other: a line of JSON in, a line of JSON out.
+"""A process that trains one run after another: a line of JSON in, a line of JSON out.
 
-It belongs to the runner that started it; when that goes away, in whatever way, the worker writes a checkpoint and ends.
+It belongs to the runner that started it; when that ends, for whatever reason, the worker writes a checkpoint and ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def work(order: dict[str, Any]) -> dict[str, Any]:
-    """Train one run; what goes wrong is an answer, not an end."""
+    """Train one run; an error is an answer and does not end the worker."""
     from softmax_rnn.console import plural
     from softmax_rnn.experiment.config import resolve
     from softmax_rnn.experiment.training import ROW_SUMS, run_training

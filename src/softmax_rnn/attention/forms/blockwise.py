@@ -16,12 +16,12 @@ BLOCK = {"cpu": 256}
 """Positions per block, by device; 256 × 256 weights of a head fit the second-level cache of a CPU core."""
 DEFAULT_BLOCK = 1024
 GROUP_NUMBERS = {"cpu": 2**20}
-"""Weights that are in work at once, over all heads of a group, by device."""
+"""Weights that are in memory at once, over all heads of a group, by device."""
 DEFAULT_GROUP_NUMBERS = 2**26
 
 
 class Blockwise(FormWithKeys):
-    """Blocks of weights are made, used and forgotten."""
+    """Blocks of weights are made, used and dropped."""
 
     name: ClassVar[str] = "blockwise"
     reason: ClassVar[str] = "any score in blocks of weights, O(T) memory"
@@ -29,7 +29,7 @@ class Blockwise(FormWithKeys):
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """Weights that decay per channel are not products of blocks."""
         if spec.forget_gate is not None and spec.forget_gate.by_channel:
-            return "each channel of a product decays by itself"
+            return "each channel of a product has its own decay"
         return super().refuse(spec, situation)
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 FEW_FEATURES = 128
 """Up to so many, many chunks are one call."""
 CHUNK_NUMBERS = 2**22
-"""Features of one side that are in work at once, over the heads of a group."""
+"""Features of one side that are in memory at once, over the heads of a group."""
 
 
 def chunk_length(features: int) -> int:
-    """Positions per chunk of a long input: the more features, the dearer the state between chunks."""
+    """Positions per chunk of a long input: the more features, the more expensive the state between chunks."""
     return 64 if features <= 128 else 128 if features <= 1024 else 256
 
 
@@ -50,9 +50,9 @@ class Chunked(Form):
         if spec.structure is not None and spec.structure.step_by_step:
             return STEP_BY_STEP
         if spec.structure is not None and spec.structure.hides_the_rest:
-            return "a window keeps its keys, a sum cannot forget them"
+            return "a window drops old keys, and a sum cannot forget them"
         if situation.traced and (spec.write_rule is not None or isinstance(spec.structure, Levels)):
-            return "a graph for any length knows neither write rules nor levels chunk by chunk"
+            return "a graph for any length has neither write rules nor levels chunk by chunk"
         if spec.polynomial is None:
             return spec.score.why_no_features
         if fixed_state_score(spec, situation.key_dim) is None:

@@ -37,7 +37,7 @@ class Form(ABC):
 
     name: ClassVar[str]
     reason: ClassVar[str]
-    """Why one takes it, where it is the fastest."""
+    """Why it is chosen, where it is the fastest."""
 
     @abstractmethod
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
@@ -45,7 +45,7 @@ class Form(ABC):
 
     @abstractmethod
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:
-        """Its time in nanoseconds, about; asked only where it does not refuse."""
+        """Roughly its time in nanoseconds; asked only where it does not refuse."""
 
     @abstractmethod
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
@@ -79,7 +79,7 @@ class FormWithKeys(Form):
             if spec.write_rule is not None:
                 return "a graph for any length solves the write rule at once"
             if isinstance(spec.structure, Levels):
-                return "a graph for any length knows no blocks of levels"
+                return "a graph for any length has no blocks of levels"
         return "the past is a state of fixed size, its keys are gone" if situation.has_fixed_past else None
 
     @abstractmethod

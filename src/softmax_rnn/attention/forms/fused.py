@@ -28,7 +28,7 @@ class Fused(FormWithKeys):
     reason: ClassVar[str] = "the platform's softmax kernel computes this spec exactly"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """The kernel knows neither clamp nor decay nor holes, and divides by the row sum."""
+        """The kernel has no clamp and no decay, allows no padding between keys, and divides by the row sum."""
         reasons = {
             "its score is not exp": not spec.score.is_exponential,
             "its exp is clamped": spec.score.clamp is not None,
@@ -36,7 +36,7 @@ class Fused(FormWithKeys):
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding lies between real keys": situation.holes,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
-            "the own key is joined behind the ends of chunks": isinstance(spec.structure, ChunkEnds),
+            "the query's own key is added after the ends of chunks": isinstance(spec.structure, ChunkEnds),
             "a window over the keys of a past needs a mask": spec.structure is not None
             and situation.keys > situation.queries,
         }

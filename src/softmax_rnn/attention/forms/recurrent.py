@@ -1,4 +1,4 @@
-"""One position after the other."""
+"""One position after another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recurrent(Form):
     reason: ClassVar[str] = "a step at a time: only the state is read"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """It can compute everything, one call after the other."""
+        """It can compute everything, one call after another."""
         if situation.traced and (situation.queries > 1 or isinstance(spec.structure, Levels)):
             return "a graph for any length cannot walk along time"
         return None

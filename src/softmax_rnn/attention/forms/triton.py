@@ -13,6 +13,7 @@ from softmax_rnn.attention.forms.form import Form, visible_pairs
 from softmax_rnn.attention.parts import NearFar, NearKeys, Polynomial, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.installation import from_extra
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,7 +82,7 @@ def has_kernel(spec: AttentionSpec, dim: int) -> bool:
 def _no_place(s: Situation) -> str | None:
     """Why no kernel can run there."""
     if not _installed():
-        return "Triton is not installed; pip install 'softmax-rnn[gpu]' brings it on Linux"
+        return f"Triton is not installed; on Linux it comes with the extra gpu ({from_extra('gpu')})"
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if s.device == "cpu" and not interpreted:
         return (

@@ -27,8 +27,8 @@ from softmax_rnn.attention.scores import Series
 SMALL_SCORE = 40.0
 """e^±40 and its sums are float32 with all their digits."""
 NEGLIGIBLE_LOG = {torch.float32: -60.0, torch.float64: -600.0}
-"""A weight smaller than this part of its row's largest vanishes in every sum. Made 0, for the products of such
-numbers would be subnormal, and processors take a hundred times as long for those."""
+"""A weight smaller than this part of its row's largest vanishes in every sum. Made 0, because products of such
+numbers would be subnormal, and those take processors a hundred times as long."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class QueryBlock:
         return x[self.group.heads, :, self.queries].flatten(1, 2)
 
     def write(self, target: Tensor, rows: Tensor) -> None:
-        """Put rows where they belong."""
+        """Write rows to their place."""
         target[self.group.heads, :, self.queries] = rows.unflatten(1, (-1, self.queries.stop - self.queries.start))
 
     def blocks(self) -> list[Block]:

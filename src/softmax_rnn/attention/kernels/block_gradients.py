@@ -1,4 +1,4 @@
-"""The backward pass of `blockwise`: every block of weights is made again, used for four products and forgotten.
+"""The backward pass of `blockwise`: every block of weights is made again, used for four products and dropped.
 
 With w the weights, dy and dr the gradients of the numerator and the row sum,
 
@@ -17,7 +17,7 @@ from softmax_rnn.attention.kernels.blocks import Group
 
 
 class Gradients:
-    """The gradients in the making, and those that came from above."""
+    """The gradients that are being filled, and those of the outputs."""
 
     def __init__(self, work: Work, d_numerator: Tensor, d_row_sum: Tensor | None) -> None:
         self.q = torch.empty_like(work.q)
@@ -68,7 +68,7 @@ class _KeyGradients:
         return dk[:, :size], dv[:, :size], None if ones is None else ones[:, :size]
 
     def write(self, grads: Gradients) -> None:
-        """Put the blocks where they belong."""
+        """Write the blocks to their places."""
         for keys, dk, dv, ones in self.blocks.values():
             grads.k[self.group.heads, keys] = dk
             grads.v[self.group.heads, keys] = dv

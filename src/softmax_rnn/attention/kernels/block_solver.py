@@ -52,7 +52,7 @@ class BlockSolver(Solver):
         return Solution(work.v, scale)
 
     def solve_back(self, grad: Tensor, scale: Tensor) -> Tensor:
-        """From the end: what a block read is taken off the gradients of all earlier ones."""
+        """From the end: what a block read is subtracted from the gradients of all earlier ones."""
         past = torch.zeros_like(self.job.v[:, :, : self.job.past]).flatten(0, 1)
         work = self._work(torch.cat([past, grad.to(past.dtype)], 1))
         rate = self.pull

@@ -1,6 +1,6 @@
-"""Any score in O(T) memory: blocks of weights are made, used and forgotten, and made again in the backward pass.
+"""Any score in O(T) memory: blocks of weights are made, used and dropped, and made again in the backward pass.
 
-Of exp only exp(x − m) is ever formed, m the largest logarithm of the row so far; the sums made with an older m
+For exp, only exp(x − m) is ever computed, m the largest logarithm of the row so far; the sums made with an older m
 are multiplied by exp(m_old − m_new).
 """
 

@@ -18,7 +18,7 @@ from softmax_rnn.attention.kernels.writing import ReadGradients, Solution, Solve
 class ChunkSolver(Solver):
     """The state is read at the start of a chunk, the chunk is solved, what it wrote enters the state.
 
-    With a folded decay the system is that of e^(o − c_j) v′_j, which knows of no decay.
+    With a folded decay the system is that of e^(o − c_j) v′_j, which has no decay.
     """
 
     @cached_property

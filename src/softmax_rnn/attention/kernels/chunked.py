@@ -73,7 +73,7 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
         y, state = _Chunked.apply(*flat, layout)  # type: ignore[misc]
     assert isinstance(y, Tensor) and isinstance(state, Tensor)
     y = y.unflatten(0, (batch, kv_heads))
-    if layout.strict:  # own keys are counted apart
+    if layout.strict:  # the queries' own keys are added separately
         y = y + job.score.series(job.rows).differentiable(job.own_scores()[..., None]) * u[:, :, None]
     return split_sums(job, y.to(dtype)), state.unflatten(0, (batch, kv_heads)).to(dtype)
 

@@ -36,7 +36,7 @@ class Layout:
     group_size: int
     time: int
     by_channel: bool = False
-    """Whether each channel decays by itself."""
+    """Whether each channel has its own decay."""
     is_wide: bool = False
     """Whether decays of channels need float64 and short chunks."""
     strict: bool = False

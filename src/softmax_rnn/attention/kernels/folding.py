@@ -1,4 +1,4 @@
-"""Decays as factors that are multiplied in once for a whole sequence, so that its chunks know of none.
+"""Decays as factors that are multiplied in once for a whole sequence, so that its chunks have none.
 
 Inside a chunk with the middle o, decay(i, j) = e^(c_i − o) · e^(o − c_j), c the running log decay. One decay per head
 puts the first factor into the outputs and the second into the values; decays per channel put them into the queries and

@@ -1,7 +1,7 @@
 """Blocks and chunks as operators of torch: what a traced graph holds in place of the loops over time.
 
 A loop would be unrolled for one length, and traced again for every other. An operator is called with whatever length
-comes; its gradient is an operator as well. What is no tensor is a number or text: the score as JSON.
+comes; its gradient is an operator as well. What is not a tensor is a number or text: the score is JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _score(text: str) -> Any:
 
 
 def _or_empty(x: Tensor | None, like: Tensor) -> Tensor:
-    """An operator returns tensors: one without entries for None."""
+    """An operator returns tensors: an empty one stands for None."""
     return like.new_empty(0) if x is None else x
 
 

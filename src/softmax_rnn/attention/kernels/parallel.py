@@ -1,4 +1,4 @@
-"""The literal form: all T × T weights, written as the equation says. It is the truth that the others meet."""
+"""The literal form: all T × T weights, written as the equation says. It is the reference for the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parallel(job: Contraction) -> Sums:
 
 
 def _channel_scores(job: Contraction, decay: ChannelDecay) -> Tensor:
-    """Products whose channels decay; with a weight of its own the own key stands on the diagonal."""
+    """Products whose channels decay; where a query's own key has a separate weight, that is on the diagonal."""
     x = decay.scores(job.q, job.k)
     if job.own is None:
         return x

@@ -97,5 +97,5 @@ def pass_through(
 
 
 def _faded_exp_(log: Tensor) -> Tensor:
-    """exp in place, 0 where it is nothing beside 1: numbers at the end of the range make products slow."""
+    """exp in place, 0 where it is negligible beside 1: numbers at the end of the range make products slow."""
     return torch.threshold_(log, FADED_LOG[log.dtype], -torch.inf).exp_()

@@ -25,7 +25,7 @@ class Visit:
     positions: list[int]
     """Of each place: how many keys of its segment come before it."""
     after: int
-    """How many come before the position behind the chunk."""
+    """How many come before the position after the chunk."""
     groups: int
     tables: LevelTables
     device: torch.device

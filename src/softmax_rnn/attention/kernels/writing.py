@@ -105,7 +105,7 @@ def in_true_size(sums: Sums) -> Float[Tensor, "B K T E"]:
 
 
 class Solution(NamedTuple):
-    """What a solver has found."""
+    """The result of a solver."""
 
     values: Float[Tensor, "N S E"]
     """The values with v′ in their place."""

@@ -74,7 +74,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A tensor that a part needs beside q, k and v."""
+    """A tensor that a part needs besides q, k and v."""
 
     name: str
     axes: str
@@ -138,7 +138,7 @@ class Part:
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """The tensors that it needs beside q, k and v."""
+        """The tensors that it needs besides q, k and v."""
         return ()
 
     @property
@@ -151,7 +151,7 @@ class Part:
         return None
 
     running_axes: ClassVar[str] = "H"
-    """Letters of what is carried beside the batch."""
+    """Letters of what is carried, apart from the batch."""
 
     def running(self, along: Along, before: Tensor | None) -> Tensor | None:
         """Values that run along time, (B, H, T) or (B, heads, T, …); the last ones are carried in the decoding state

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """Which side of the dot product is mapped, and what the map may look at beside the vectors."""
+    """Which side of the dot product is mapped, and what the map may look at besides the vectors."""
 
     is_query: bool
     tensors: Mapping[str, Tensor]

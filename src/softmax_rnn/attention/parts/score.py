@@ -90,7 +90,7 @@ class Score(Part):
         return Fitted(job, has_fixed_state)
 
     def empty_extent(self, key_dim: int) -> Tensor | None:
-        """What a state of fixed size remembers of its keys beside the sums, before the first; None for nothing."""
+        """What a state of fixed size remembers of its keys besides the sums, before the first; None for nothing."""
         return None
 
     def text(self, x: str) -> str:

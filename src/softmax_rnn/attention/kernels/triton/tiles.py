@@ -39,7 +39,7 @@ class Tile:
 
     @property
     def options(self) -> dict[str, int]:
-        """What the compiler is told beside the sizes."""
+        """What the compiler is told besides the sizes."""
         told = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
         return told if self.registers is None else told | {"maxnreg": self.registers}
 
