@@ -137,7 +137,7 @@ def test_rows_that_are_not_positive_are_told_once_and_later() -> None:
 def test_segments_in_pieces_are_refused_on_the_device_too() -> None:
     q, k, v = seeded(3, 1, 2, 4, 4, seed=1)
     ids = torch.tensor([[0, 1, 0, 0]])
-    with blind(), pytest.raises(RuntimeError, match="segment_ids: each segment must stand in one piece"):
+    with blind(), pytest.raises(RuntimeError, match="segment_ids: each segment must be contiguous"):
         attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)
     with pytest.raises(InputError, match="segment_ids"):
         attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)

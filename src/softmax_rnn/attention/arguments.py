@@ -157,7 +157,7 @@ def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.de
     ordered = segment_ids.sort(-1).values
     distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
     if not may_look(segment_ids):
-        torch._assert_async((changes == distinct).all(), "segment_ids: each segment must stand in one piece")  # pyright: ignore[reportPrivateImportUsage]
+        torch._assert_async((changes == distinct).all(), "segment_ids: each segment must be contiguous")  # pyright: ignore[reportPrivateImportUsage]
     elif bool((changes != distinct).any()):
         row = int((changes != distinct).nonzero()[0])
         raise InputError(f"segment_ids: each segment must be contiguous, row {row} returns to an earlier id")

@@ -32,7 +32,7 @@ class LevelWeights:
 
     @cached_property
     def rows_differ(self) -> bool:
-        """Whether the rows of the batch stand at different positions."""
+        """Whether the rows of the batch are at different positions."""
         return bool((self.positions != self.positions[:1]).any())
 
     def at(self, t: int, stop: int) -> LevelWeights:

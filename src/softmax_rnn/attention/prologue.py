@@ -81,7 +81,7 @@ def running_log_sum(
 
 
 def _segmented_logcumsumexp(x: Float[Tensor, "B H T"], first_key: Tensor) -> Float[Tensor, "B H T"]:
-    """The running log-sum-exp that starts anew at each segment, by doubling: after step s it spans 2^s positions."""
+    """The running log-sum-exp that restarts at each segment, by doubling: after step s it spans 2^s positions."""
     time = x.shape[-1]
     position = torch.arange(time, device=x.device)
     reach = 1

@@ -5,7 +5,7 @@ A row is a dictionary of arrays of one length T:
     input_ids[t]        the token at position t
     targets[t]          the token to predict from input_ids[0..t]; `IGNORED` where nothing is to be predicted
     segment_ids[t]      packed rows: the number of the document within the row, from 0
-    attention_mask[t]   padded rows: 1 for a token, 0 for padding, which stands on the right
+    attention_mask[t]   padded rows: 1 for a token, 0 for padding, which is on the right
 
 The last two are optional and never both there.
 

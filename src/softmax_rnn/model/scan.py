@@ -1,4 +1,4 @@
-"""A gated running sum of keys and values that begins anew with each chunk: the recurrence of RAT.
+"""A gated running sum of keys and values that restarts with each chunk: the recurrence of RAT.
 
 x̃_t = g_t ⊙ x̃_{t−1} + (1 − g_t) ⊙ x_t,   g = σ(W h + b),   x̃ before the beginning of a chunk is 0
 """

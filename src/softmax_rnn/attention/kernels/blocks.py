@@ -187,5 +187,5 @@ class Masks:
 
 
 def _inside(near: Near, queries: slice, keys: slice) -> bool:
-    """Whether all keys stand in the window of every query, or are sinks."""
+    """Whether all keys are in the window of every query, or are sinks."""
     return keys.start >= queries.stop - near.width or keys.stop <= near.sinks

@@ -57,7 +57,7 @@ class _FusedLevels(torch.autograd.Function):
 
 
 def _pieces(job: Contraction) -> Iterator[tuple[slice, slice, slice]]:
-    """Rows of the batch that stand at the same positions, some of their heads, and a block of queries."""
+    """Rows of the batch that are at the same positions, some of their heads, and a block of queries."""
     batch, kv_heads, groups, queries, _ = job.q.shape
     assert job.levels is not None
     alike = job.visibility.is_plain and not job.levels.rows_differ

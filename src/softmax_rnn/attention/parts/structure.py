@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Structure(Part):
-    """Whatever stands in the slot of the structure."""
+    """Whatever is in the slot of the structure."""
 
     slot: ClassVar[str] = "structure"
 

@@ -96,7 +96,7 @@ _UNDOCUMENTED = {
 }
 
 _NOTES = {
-    "softmax_divS_gatev2": "the gate stands on the weights; it factors out of the sum",
+    "softmax_divS_gatev2": "the gate multiplies the weights; it factors out of the sum",
     "softmax_taylor_80terms": "orders 0…79; the odd top order turns negative for very negative scores",
     "gated_softmax_no_gate_L2norm_nodivS_noclamp": "the paper's Norm",
     "softmax_divS_gate": "the paper's Gate",

@@ -1,1 +1,1 @@
-"""The contraction as Triton kernels: what runs on the card stands in `device`, what prepares and launches it here."""
+"""The contraction as Triton kernels: what runs on the card is in `device`, what prepares and launches it is here."""
