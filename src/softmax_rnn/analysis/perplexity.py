@@ -92,7 +92,7 @@ class ConversionRow:
     ratio: float
     loss_change: float
     non_positive: int
-    """Row sums that were 0 or negative: outputs that are no averages."""
+    """Row sums that were 0 or negative: outputs that are not averages."""
 
 
 @dataclass(frozen=True)

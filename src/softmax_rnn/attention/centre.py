@@ -1,4 +1,4 @@
-"""A polynomial of a score that is expanded elsewhere: f(x − m) as a polynomial in x, whose coefficients depend on m.
+"""A polynomial of a score that is expanded at a point m: f(x − m) as a polynomial in x whose coefficients depend on m.
 
     f(x − m) = Σ_p x^p Σ_{n≥p} c_n C(n, p) (−m)^(n−p)
 

@@ -22,7 +22,7 @@ def explore(
         typer.Option(help="Folder whose runs can be compared; runs/ by default.", show_default=False),
     ] = None,
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than 127.0.0.1 are public.")] = ("127.0.0.1"),
+    host: Annotated[str, typer.Option(help="Address to listen on; any but 127.0.0.1 is public.")] = ("127.0.0.1"),
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
 ) -> None:
     """Take attention apart live in the browser: order by order, part by part, token by token. Ctrl-C ends it.
@@ -37,7 +37,7 @@ def explore(
 
     chosen = source(model)
     if host not in HOSTS:
-        warning = f"warning: --host {host}: everybody who reaches this machine can use the page and its model"
+        warning = f"warning: --host {host}: everyone who can reach this machine can use the page and its model"
         print(warning, file=sys.stderr)
 
     def ready(address: str) -> None:

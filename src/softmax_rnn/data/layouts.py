@@ -1,9 +1,9 @@
 """Documents as rows of one length.
 
-    packed   documents one behind the other, cut every ``context`` tokens; segment_ids keeps them apart
+    packed   documents one after another, cut every ``context`` tokens; segment_ids keeps them apart
     padded   one document per row, cut off at ``context`` tokens or filled with eos
 
-The target of a position is the token behind it in the same document; the last token of a document has none.
+The target of a position is the token after it in the same document; the last token of a document has none.
 
 >>> tokens = Tokens(np.array([5, 6, 0, 7, 0], np.uint16), np.array([0, 3, 5]), eos=0, text_bytes=3, content_hash="")
 >>> row = PackedRows(tokens, context=4, drop_last=True)[0]

@@ -34,7 +34,7 @@ _HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 class Records:
-    """The records of parts, one part behind the other; as much of datasets' `IterableDataset` as is needed here."""
+    """The records of parts, one part after another; as much of datasets' `IterableDataset` as is needed here."""
 
     def __init__(self, parts: Sequence[Part]):
         self._parts = parts
@@ -60,7 +60,7 @@ class Records:
                 yield record
 
     def state_dict(self) -> dict[str, int]:
-        """The place behind the last record."""
+        """The place after the last record."""
         return {"part": self._part, "record": self._record}
 
     def load_state_dict(self, state: dict[str, int]) -> None:

@@ -2,7 +2,7 @@
 
     test  ⇔  hash(text) / 2⁶⁴ < fraction
 
-The side of a document depends on nothing but its text: not on the order of files, not on the other documents, not on
+The split of a document depends only on its text: not on the order of files, not on the other documents, not on
 a seed. Equal documents are in the same split.
 
 >>> [name for name in ("a", "b", "c", "d") if in_test(name, 0.5)]
@@ -45,7 +45,7 @@ def with_a_test(texts: Iterable[str], fraction: float) -> float:
 
 
 def sides(texts: Iterable[str], fraction: float, test_documents: int | None) -> Iterator[tuple[str, str]]:
-    """Each document with its side, "train" or "test". Test documents above the given number are left out."""
+    """Each document with its split, "train" or "test". Test documents above the given number are left out."""
     tested = 0
     for text in texts:
         if not in_test(text, fraction):
@@ -56,7 +56,7 @@ def sides(texts: Iterable[str], fraction: float, test_documents: int | None) -> 
 
 
 def check_split(labelled: Iterable[tuple[str, str]], fraction: float) -> None:
-    """Refuse a split with an empty side, before anything is tokenised. It looks no further than it must.
+    """Refuse an empty split, before anything is tokenised. It looks no further than it must.
 
     >>> check_split([("train", "a"), ("test", "b"), ("train", "c")], 0.5)
     """

@@ -37,7 +37,7 @@ _TEST_DOCUMENTS_OF_A_STREAM = 1000
 
 @dataclass(frozen=True)
 class TextData:
-    """The two sides of a text as rows, and what is known of them."""
+    """The two splits of a text as rows, and what is known about them."""
 
     train: Rows | RowStream
     test: Rows
@@ -50,7 +50,7 @@ class TextData:
 def load_text(
     config: TextConfig, *, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None = None
 ) -> TextData:
-    """Rows of ``context`` tokens. What was tokenised before is found in the cache.
+    """Rows of ``context`` tokens. What was tokenised before comes from the cache.
 
     A ``tokenizer`` that is given is taken; its name in the config then says only what it is.
 

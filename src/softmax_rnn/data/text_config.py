@@ -32,18 +32,18 @@ class TextConfig(BaseModel):
     streaming: bool = False
     """Read while training instead of tokenising everything first."""
     tokenizer: str = "bytes"
-    """``bytes``, ``bpe`` (trained on the train side), or a name or path for `AutoTokenizer`."""
+    """``bytes``, ``bpe`` (trained on the training split), or a name or path for `AutoTokenizer`."""
     vocab_size: int = Field(2048, ge=258)
     """Tokens of ``bpe``."""
     layout: Literal["packed", "padded"] = "packed"
-    """Documents one behind the other in full rows, or one document per row."""
+    """Documents one after another in full rows, or one document per row."""
     test_fraction: float | None = Field(None, gt=0, lt=1)
-    """The share of documents for testing; when not given 0.03 of an embedded corpus, 0.05 of local files, 0.001
-    (the paper's) of the hub's."""
+    """The share of documents for testing; when not given 0.03 for an embedded corpus, 0.05 for local files, 0.001
+    (the paper's) for the hub."""
     test_documents: int | None = Field(None, ge=1)
-    """The most documents of the test split; 1000 of a stream and all otherwise when not given."""
+    """The most documents of the test split; when not given 1000 for a stream, and all otherwise."""
     max_documents: int | None = Field(None, ge=1)
-    """Read only so many documents, both splits together."""
+    """Read only this many documents, both splits together."""
     shuffle_buffer: int = Field(1000, ge=1)
     """Rows of a stream that are shuffled among each other."""
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1)

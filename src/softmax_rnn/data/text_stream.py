@@ -41,7 +41,7 @@ _MOST_SHARDS = 1024
 
 
 class TextStream:
-    """Endless shuffled rows of the train side of a stream."""
+    """Endless shuffled rows of the training split of a stream."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ _CHARACTERS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one side of a text."""
+    """The tokens of one split of a text."""
 
     tokens: np.ndarray
     offsets: np.ndarray
@@ -52,7 +52,7 @@ class Tokens:
 def cached_tokens(
     folder: Path, labelled: Iterable[tuple[str, str]], names: Sequence[str], encoder: Encoder
 ) -> dict[str, Tokens]:
-    """The tokens of each side from a folder, which is filled from (side, text) pairs if need be."""
+    """The tokens of each split from a folder, which is filled from (split, text) pairs if need be."""
     cached(folder, lambda made: _tokenise(made, labelled, names, encoder))
     return {name: _read(folder, name, encoder.eos) for name in names}
 

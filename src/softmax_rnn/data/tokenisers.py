@@ -1,7 +1,7 @@
 """Text to tokens: bytes, BPE trained on the spot, or any tokenizer of transformers.
 
     bytes   token = byte, 0 to 255; 256 is the end of a document. Nothing to train, nothing unknown.
-    bpe     byte-level byte-pair encoding, trained on the train side only
+    bpe     byte-level byte-pair encoding, trained on the training split only
 
 All are transformers tokenizers: they save with ``save_pretrained`` and load with `AutoTokenizer`.
 
@@ -29,7 +29,7 @@ OWN = ("bytes", "bpe")
 """Tokenizers that are made here; a name that is nearly one of them is not asked for on the hub."""
 END = "<|endoftext|>"
 BPE_TEXT = 100_000_000
-"""BPE is trained on the first so many characters: more change little and take long."""
+"""BPE is trained on this many characters at the start: more change little and take long."""
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:

@@ -58,13 +58,13 @@ class RunConfig(TrainSettings):
     variants: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Custom attentions, as `attention.custom` reads them; resolved, that of ``variant`` if it is one, in full."""
     layers: dict[str, str] = Field(default_factory=dict)
-    """Layers with another attention than the variant's, by range: ``{0-3: softmax, 4-: taylor_2}``."""
+    """Layers with an attention other than the variant's, by range: ``{0-3: softmax, 4-: taylor_2}``."""
     size: str = "nano"
     """A name of `SIZES`."""
     model: dict[str, Any] = Field(default_factory=dict)
     """Options of `SoftmaxRNNConfig` that differ from the size's and the variant's."""
     context: PositiveInt = 256
-    """Tokens of a row; a synthetic task brings its own length."""
+    """Tokens per row; a synthetic task brings its own length."""
     measure_scores: bool = False
     """With each test also the largest score, the largest Taylor term and the order for 1 %: see `score_probe`."""
     data: TextConfig | SerializeAsAny[Task] = Field(default_factory=lambda: checked(TextConfig, {}))
@@ -162,7 +162,7 @@ UNUSUAL = {"mixer", "conv_width", "key_expand"}
 def usual_model(config: RunConfig) -> bool:
     """Whether the model can be built for certain, seen without building it, which takes torch and seconds.
 
-    Only the common options are looked at; of any other, and of a shape that may not fit, `model_config` has the word.
+    Only the common options are looked at; for any other, and for a shape that may not fit, `model_config` decides.
     """
     from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
 

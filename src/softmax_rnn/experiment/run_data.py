@@ -22,7 +22,7 @@ LLAMA_2_TOKENS = 32_000
 
 @dataclass(frozen=True)
 class RunData:
-    """Rows to train on and rows to test on, how many tokens there are, and what a record says of them."""
+    """Rows to train on and rows to test on, how many tokens there are, and what a record says about them."""
 
     train: Rows | RowStream
     test: Rows

@@ -8,7 +8,7 @@ The memory is an estimate for training in float32:
     0.45 GB                          Python and its libraries, where the device is the CPU
 
 It was within 15 % of the measured peaks of nano and micro (softmax, gated, linear and Taylor variants, 4,096 to 16,384
-tokens a step, with and without recomputing); other shapes may be further off.
+tokens per step, with and without recomputing); other shapes may be further off.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RunPlan:
     train_rows: int | None
     """None: a stream."""
     passes: float | None
-    """How often the run sees the train side."""
+    """How often the run sees the training split."""
     memory_bytes: int
     """An estimate for one process."""
     state_bytes: int

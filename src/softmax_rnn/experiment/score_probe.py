@@ -22,7 +22,7 @@ EPSILON = 0.01
 
 
 def first_tokens(rows: Rows | Sequence[Row], context: int, tokens: int = TOKENS) -> list[int]:
-    """The first so many tokens of rows of this length, or all where there are fewer."""
+    """The first ``tokens`` tokens of rows of this length, or all where there are fewer."""
     count = min(len(rows), -(-tokens // context))
     return np.concatenate([rows[i]["input_ids"] for i in range(count)])[:tokens].tolist()
 

@@ -27,7 +27,7 @@ from softmax_rnn.data.rows import IGNORED, Row, Rows, collate
 from softmax_rnn.train.processes import Share, together_sum
 
 BINS = 64
-"""The loss by position is given for at most so many equal parts of a row."""
+"""The loss by position is given for at most this many equal parts of a row."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """For one run at a time. The system lets go of the lock when the process ends, in whatever way."""
+        """For one run at a time. The system releases the lock when the process ends, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             file = (self.path / ".lock").open("w")

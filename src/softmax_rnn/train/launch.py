@@ -1,6 +1,6 @@
 """Several processes on this machine that train one run: what ``train --processes N`` starts.
 
-Like torchrun, but errors are the run's one line and its exit code, without a traceback of the launcher behind them.
+Like torchrun, but errors are the run's one line and its exit code, without a traceback of the launcher after them.
 Many nodes need torchrun itself.
 """
 
@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from typing import Any
 
 _GRACE = 2.0
-"""Seconds for the others to end by themselves after one has failed; then they wait for it in vain."""
+"""Seconds for the others to end by themselves after one has failed; after that they wait for it in vain."""
 
 
 def launch(command: Sequence[str], processes: int) -> int:
-    """Run a command in so many processes that know of each other; returns 0, or the first exit code that is not."""
+    """Run a command in this many processes that know of each other; returns 0, or the first exit code that is not."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from softmax_rnn.train.job import Job
 
 EVALUATED_TOKENS = 2048
-"""At least so many tokens are evaluated at once."""
+"""At least this many tokens are evaluated at once."""
 
 
 class TrainingLoop:

@@ -1,4 +1,4 @@
-"""What a run minimises, and what it measures on the test side: the next token, unless a job says otherwise."""
+"""What a run minimises, and what it measures on the test split: the next token, unless a job says otherwise."""
 
 from __future__ import annotations
 

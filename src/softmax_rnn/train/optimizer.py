@@ -39,7 +39,7 @@ def adamw(
     for name, weight in network.named_parameters():
         if weight.requires_grad:
             groups.setdefault((rate(name), weight.ndim >= 2 or settings.decay_all), []).append(weight)
-    # A fixed order, whatever stands first in the network.
+    # A fixed order, whatever comes first in the network.
     ordered = sorted(groups.items(), key=lambda one: (one[0][0], not one[0][1]))
     values = [
         {"params": weights, "weight_decay": settings.weight_decay if decays else 0.0, "rate": multiple}

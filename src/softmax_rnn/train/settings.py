@@ -26,9 +26,9 @@ class TrainSettings(BaseModel):
     steps: PositiveInt = 400
     """Optimiser steps of the whole run."""
     batch_size: PositiveInt = 16
-    """Rows of a step, over all processes and accumulated parts."""
+    """Rows per step, over all processes and accumulated parts."""
     accumulate: PositiveInt = 1
-    """A process computes its share of a step in this many parts, one after the other."""
+    """A process computes its share of a step in this many parts, one after another."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Of the weights and of the order of the data."""
 

@@ -1,6 +1,6 @@
 """Trackers beside the run's records, through accelerate.
 
-TensorBoard and Weights & Biases write below the folder of the run, unless their environment variables say otherwise.
+TensorBoard and Weights & Biases write into the folder of the run, unless their environment variables say otherwise.
 ``WANDB_MODE=offline`` keeps Weights & Biases off the network. Trackio has one place for all runs.
 """
 

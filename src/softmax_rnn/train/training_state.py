@@ -161,7 +161,7 @@ def write_values(values: Any, path: Path) -> None:
 
 
 def _random_state() -> Tensor:
-    """The state of this process' random numbers, the GPU's behind the CPU's."""
+    """The state of this process' random numbers, the GPU's after the CPU's."""
     parts = [torch.get_rng_state()]
     if torch.cuda.is_available():
         parts.append(torch.cuda.get_rng_state())

@@ -1,4 +1,4 @@
-"""Published attentions that are no rows of the table, and why: asked for by name, they get their reason.
+"""Published attentions that are not rows of the table, and why: asked for by name, they get their reason.
 
 >>> REFUSED["ttt"]
 'its state is a network that each token trains'
@@ -15,7 +15,7 @@ REFUSED = {
     "h3": "its keys go through a state space model, channel by channel",
     "aft": "its weights compare no query with a key",
 }
-"""Name → why it is no sum of f(q·k) v; docs/field.md has a paragraph for each."""
+"""Name → why it is not a sum of f(q·k) v; docs/field.md has a paragraph for each."""
 
 
 def refuse(name: str) -> None:

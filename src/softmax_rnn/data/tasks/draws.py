@@ -35,7 +35,7 @@ def distinct(generator: np.random.Generator, rows: int, count: int, low: int, hi
 
 
 def weighted_distinct(generator: np.random.Generator, rows: int, count: int, weights: np.ndarray) -> np.ndarray:
-    """int64[rows, count]: indices drawn one after the other, each in proportion to its weight among those left.
+    """int64[rows, count]: indices drawn one after another, each in proportion to its weight among those left.
 
     Index g rings after an exponential time of rate w_g. Whatever has rung already, the next one is g with probability
     w_g / Σ w over the rest, so the order of ringing is the order of drawing.

@@ -6,10 +6,10 @@ With P pairs, length T and vocabulary V a row is
 
     keys      P distinct tokens of 1 … ⌊V/2⌋ − 1, values P distinct tokens of ⌊V/2⌋ … V − 1; every ordered choice is
               equally likely.
-    queries   key i stands again at position 2P + 2 g_i. The gaps g_1, g_2, … are drawn in this order, without
+    queries   key i occurs again at position 2P + 2 g_i. The gaps g_1, g_2, … are drawn in this order, without
               repetition, from 0 … (T − 2P)/2 − 1 with weights (g + 1)^(a − 1). a = `power_a`: at 1 all gaps are equally
               likely, near 0 short ones are preferred. The gap counts from the end of the pairs.
-    fillers   the other positions behind the pairs are uniform over all V tokens, or 0 without `random_non_queries`.
+    fillers   the other positions after the pairs are uniform over all V tokens, or 0 without `random_non_queries`.
               By chance a filler is a key of the row (P/V); nothing is counted there, and the pair stays the first
               occurrence.
 

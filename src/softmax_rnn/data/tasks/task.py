@@ -1,6 +1,6 @@
 """What every task has: settings that are checked, and rows that follow from a seed.
 
-A task draws blocks of 1024 rows, each from its own random stream. So row i depends on the settings, the side, the
+A task draws blocks of 1024 rows, each from its own random stream. So row i depends on the settings, the split, the
 seed and i, not on how many rows are asked for.
 
 >>> from softmax_rnn.data.tasks.induction import Induction
@@ -37,7 +37,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
     vocab_size: int
     """Tokens are 0 … vocab_size − 1."""
     length: int
-    """Tokens of a row."""
+    """Tokens per row."""
     train_examples: int = Field(default=100_000, ge=1)
     test_examples: int = Field(default=3_000, ge=1)
 
@@ -61,7 +61,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
         """Inputs and targets, int64[rows, length] each."""
 
     def rows(self, side: Side, seed: int) -> TaskRows:
-        """The rows of one side. Train and test share no random numbers."""
+        """The rows of one split. Train and test share no random numbers."""
         if side not in get_args(Side):
             raise unknown_name("side", side, get_args(Side))
         if not isinstance(seed, int) or seed < 0:
@@ -70,7 +70,7 @@ class Task(BaseModel, frozen=True, extra="forbid"):
 
 
 class TaskRows:
-    """The rows of one side of a task, as `Rows`, kept in the smallest integers that hold the vocabulary."""
+    """The rows of one split of a task, as `Rows`, kept in the smallest integers that hold the vocabulary."""
 
     def __init__(self, task: Task, side: Side, seed: int) -> None:
         self.task, self.side, self.seed = task, side, seed
