@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 SPARE_POSITIONS = 64
-"""A buffer grows by so many positions, or by a quarter of what there is."""
+"""A buffer grows by this many positions, or by a quarter of what there is."""
 
 
 class Buffer:

@@ -45,7 +45,7 @@ class ChannelDecay:
         return self.steps
 
     def after(self, past: Float[Tensor, "B K T F"]) -> ChannelDecay:
-        """The same behind the positions of a past."""
+        """The same after the positions of a past."""
         return ChannelDecay(torch.cat([past, self.steps], 2), self.reads_before_decay)
 
     def until(self, stop: int) -> ChannelDecay:

@@ -2,7 +2,7 @@
 
 All queries of a chunk see the same ends. So the queries of a chunk of L stand side by side, as query heads that share a
 key head do, and with each chunk arrives the end of the one before it: an ordinary causal contraction over T/L places,
-which every form serves. The own key is one weight per query, joined behind it. Padding and packed documents only change
+which every form serves. The query's own key is one weight, added afterwards. Padding and packed documents only change
 where chunks begin.
 """
 
@@ -72,7 +72,7 @@ class Cells:
 
     @cached_property
     def _times(self) -> Int[Tensor, "B LC"]:
-        """The position in time of each slot of each cell; one behind the last where there is none."""
+        """The position in time of each slot of each cell; one past the last where there is none."""
         batch, time = self.cell.shape
         empty = torch.full((batch, self.length * self.count), time, device=self.cell.device)
         t = torch.arange(time, device=self.cell.device).expand(batch, -1)

@@ -36,7 +36,7 @@ class RunningDecay:
         return self.c
 
     def after(self, past: Float[Tensor, "B K T"]) -> RunningDecay:
-        """The same behind the positions of a past."""
+        """The same after the positions of a past."""
         return RunningDecay(torch.cat([past, self.c + past[..., -1:]], -1))
 
     def until(self, stop: int) -> RunningDecay:

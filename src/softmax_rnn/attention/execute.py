@@ -213,7 +213,7 @@ class _Positions:
 
     @property
     def last(self) -> dict[str, Tensor]:
-        """What parts carry behind the last position."""
+        """What parts carry after the last position."""
         return {slot: x[:, :, -1] for slot, x in self.running.items()}
 
     @classmethod

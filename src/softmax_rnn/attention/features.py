@@ -126,7 +126,7 @@ class SymmetricFeatures:
         return sum(self.sizes)
 
     def key(self, k: Float[Tensor, "G D C"], out: Tensor | None = None) -> Float[Tensor, "G F C"]:
-        """The monomials of the score's orders, one after the other; ``out`` is memory to write them to."""
+        """The monomials of the score's orders, one after another; ``out`` is memory to write them to."""
         if self.score.orders == (1,):
             return k
         if torch.is_grad_enabled() and k.requires_grad:

@@ -57,7 +57,7 @@ class Projection:
     typical: float = 0.0
     """Benches and tests draw the raw projection around this."""
     rank: int | None = None
-    """W is a product of two matrices with so many rows and columns between them; None: one matrix."""
+    """W is a product of two matrices with this many rows and columns between them; None: one matrix."""
     between: Callable[[Tensor], Tensor] = identity
     """What is applied between the two."""
 

@@ -46,7 +46,7 @@ class OutputGate(Part):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """output_gate: σ of a projection. A conversion starts it at ½ and doubles v_proj, or o_proj behind a norm."""
+        """output_gate: σ of a projection. A conversion starts it at ½ and doubles v_proj, or o_proj after a norm."""
         multiplies = "output" if self.after_norm else "values"
         return (Declaration("output_gate", "B H T", Projection(sigmoid), multiplies=multiplies),)
 

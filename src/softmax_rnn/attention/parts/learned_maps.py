@@ -27,7 +27,7 @@ def orthonormal(shape: tuple[int, ...]) -> Tensor:
 
 
 def matrices(name: str, rows: int | None) -> tuple[Declaration, Declaration]:
-    """query_NAME and key_NAME: matrices of so many rows per head; None: as many as columns."""
+    """query_NAME and key_NAME: matrices of this many rows per head; None: as many as columns."""
     size = "D" if rows is None else str(rows)
     made = Parameter(orthonormal)
     return Declaration(f"query_{name}", f"H {size} D", made), Declaration(f"key_{name}", f"K {size} D", made)

@@ -1,4 +1,4 @@
-"""Feature maps that look at the position: cosFormer's weights, and a rotation behind any map."""
+"""Feature maps that look at the position: cosFormer's weights, and a rotation after any map."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CosFormer(FeatureMap):
 
 @dataclass(frozen=True)
 class Rotated(FeatureMap):
-    """R_i φ(x): rotary positions behind a feature map (absent: of x itself).
+    """R_i φ(x): rotary positions after a feature map (absent: of x itself).
 
     Neighbouring features are a pair, and pair p of P turns by i · base^(−p/P), in each of ``blocks`` equal stretches
     of the features by itself; a feature without a partner stays.

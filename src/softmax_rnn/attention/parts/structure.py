@@ -52,11 +52,11 @@ class Structure(Part):
         return lengths
 
     def weight_text(self) -> str:
-        """What stands behind w in a formula."""
+        """What follows w in a formula."""
         return ""
 
     def text(self) -> str:
-        """What stands under the Σ of a formula."""
+        """What is under the Σ of a formula."""
         return "all keys"
 
 

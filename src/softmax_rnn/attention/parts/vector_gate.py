@@ -37,7 +37,7 @@ SILU_IS_ONE = 1.2784645427610738
 class VectorGate(OutputGate):
     """Each channel of the output is multiplied by its own gate, before or after the output norm.
 
-    RetNet, GLA, Mamba-2 and DeltaNet have SiLU behind (Mamba-2: in front of) an RMS norm.
+    RetNet, GLA, Mamba-2 and DeltaNet have SiLU after (Mamba-2: before) an RMS norm.
     """
 
     kind: ClassVar[str] = "vector_gate"

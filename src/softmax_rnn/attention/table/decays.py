@@ -34,7 +34,7 @@ SILU = VectorGate(after_norm=True)
 
 
 def forgetting(forget_gate: Forgetting, scale: float | None = None) -> AttentionSpec:
-    """Linear attention that forgets: Σ_j (q·k_j) decay(i, j) v_j, no denominator, a norm and a SiLU gate behind it."""
+    """Linear attention that forgets: Σ_j (q·k_j) decay(i, j) v_j, no denominator, a norm and a SiLU gate after it."""
     score = power_score(1, scale=scale)
     return AttentionSpec(score=score, forget_gate=forget_gate, normaliser=None, output_norm=RMS, output_gate=SILU)
 
