@@ -33,7 +33,7 @@ def claims_page(board: Board) -> Page:
         text += " compared with ours, the numbers themselves cannot."
         table = rows_table("published-numbers", published, OTHERS, "Published by others, in other settings.")
         sections.append(Section("published", "Published by others", [Prose(text), table]))
-    text = "What would decide an undecided claim is an estimate: so many seeds, if mean and spread stay as they are."
+    text = "What would decide an undecided claim is an estimate: the seeds needed if mean and spread stay as they are."
     command = CommandBlock(f"softmax-rnn report {board['folder']}", "This page.")
     sections.append(Section("repeat", "To repeat it", [Prose(text), command]))
     return Page("Every claim at each scale", counts_text(board["studies"]), sections)
