@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import pytest
 import torch
 
 import oracle
-from attention.cases import MASKS, T, allowed_forms, attention, fresh_state, in_pieces, inputs, step_by_step
-from attention.compare import DTYPES, assert_close, assert_same, run
+from attention.cases import allowed_forms, fresh_state, inputs
+from attention.compare import assert_close
 from oracle import chunk_ends, decay, exp, exp5, f, identity, l2, ln, normalised, sum_gv, sum_v, taylor_weight
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend, extend
-from softmax_rnn.attention.forms import blockwise, chunked
 from softmax_rnn.attention.parts import ChunkEnds, ForgetGate, Length, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState
@@ -52,42 +50,6 @@ SPECS = {
     ),
     "map": (with_ends("linear_elu", 3), normalised(oracle.elu_dot, chunk_ends(3))),
 }
-CASES = [
-    pytest.param(name, mask, form, marks=[pytest.mark.slow] if mask in ("padded", "packed") else [])
-    for name in SPECS
-    for mask in MASKS
-    for form in allowed_forms(SPECS[name][0], mask)
-]
-"""Padded and packed rows at once stand for both in the quick set."""
-
-
-@cache
-def truth(name: str, mask: str):
-    spec, literal = SPECS[name]
-    return run(literal, inputs(spec), **MASKS[mask](T))
-
-
-@pytest.fixture
-def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockwise, "BLOCK", {"cpu": 4})
-    monkeypatch.setattr(chunked, "chunk_length", lambda features: 3)
-
-
-@pytest.mark.usefixtures("tiny_blocks")
-@pytest.mark.parametrize(("name", "mask", "form"), CASES)
-def test_chunk_ends_equal_the_literal_truth(name, mask, form):
-    spec = SPECS[name][0]
-    for dtype in DTYPES:
-        got = run(attention(spec, form=form), inputs(spec, dtype), **MASKS[mask](T))
-        assert_same(got, truth(name, mask), dtype)
-
-
-@pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("mask", ["plain", "padded"])
-def test_pieces_and_steps_equal_the_whole(name, mask):
-    spec = SPECS[name][0]
-    for function in (in_pieces(spec, [1, 7, 11]), step_by_step(spec), step_by_step(spec, prefill=9)):
-        assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
 
 
 @pytest.mark.parametrize("name", ["softmax", "taylor_2", "gated_softmax_decay"])
