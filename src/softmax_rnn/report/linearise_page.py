@@ -88,7 +88,7 @@ def _positions(value: Record) -> Section:
         for place, loss in enumerate(row["by_position"])
         if loss is not None
     ]
-    words = "The loss against the part of the row, one line per stage."
+    words = "The loss along the row, one line per stage."
     chart = data_chart(
         "positions",
         records,
@@ -128,15 +128,15 @@ def _halves(value: Record) -> Section:
 def _layers(layers: Record) -> Section:
     columns = [
         ("layer", "layer"),
-        (Column("loss alone, above the original's", "+.4f"), "increase"),
+        (Column("increase of the loss, only this layer converted", "+.4f"), "increase"),
         ("converted", lambda row: "yes" if row["converted"] else "no"),
-        (Column("state bytes before", ","), "bytes"),
-        (Column("converted", ","), "converted_bytes"),
+        (Column("state, bytes", ","), "bytes"),
+        (Column("state converted, bytes", ","), "converted_bytes"),
     ]
     text = f"Predicted loss of the hybrid {layers['predicted']:.4f}, measured {layers['measured']:.4f}, original"
     text += f" {layers['loss']:.4f}, on {layers['tokens']:,} tokens, after calibration. The prediction is the sum of"
-    text += " what the layers cost alone."
-    caption = f"What each layer costs alone, and its state after {layers['context']:,} tokens."
+    text += " the increases of its layers."
+    caption = f"What converting each layer by itself costs, and its state after {layers['context']:,} tokens."
     blocks = [Prose(text), rows_table("layers", layers["rows"], columns, caption)]
     return Section("which-layers", "Which layers", blocks)
 
@@ -144,19 +144,23 @@ def _layers(layers: Record) -> Section:
 def _memory(value: Record) -> Section:
     columns = [("context", "context"), (Column("original, bytes", ","), "original")]
     columns.append((Column("converted, bytes", ","), "converted"))
-    caption = "What decoding carries after so many tokens, in float32, over all layers."
+    caption = "The decoding state of all layers after this many tokens, in float32."
     blocks: list[Block] = [rows_table("memory", value["memory"], columns, caption)]
     if value["decoding"]:
         columns = [("model", "model"), ("context", "context"), (Column("seconds per token", ".4f"), "seconds")]
-        columns.append((Column("bytes carried", ","), "bytes"))
-        blocks.append(rows_table("speed", value["decoding"], columns, "A token after a context, measured once."))
+        columns.append((Column("state, bytes", ","), "bytes"))
+        blocks.append(
+            rows_table(
+                "speed", value["decoding"], columns, "The time of one token after a context; the median of eight."
+            )
+        )
     return Section("memory-section", "Decoding", blocks)
 
 
 def _cost(value: Record) -> Section:
     columns = [("stage", "stage"), (Column("tokens", ","), "tokens"), (Column("seconds", ".0f"), "seconds")]
     columns.append((Column("peak memory, bytes", ","), "memory_bytes"))
-    caption = "What the stages cost; of training stages the tokens over the median speed."
+    caption = "What the stages cost. Seconds of training stages are tokens over the median speed."
     load = "import softmax_rnn.model\nfrom transformers import AutoModelForCausalLM\n\nmodel = AutoModelForCausalLM"
     blocks = [
         rows_table("cost", value["cost"], columns, caption),
