@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from attention.cases import AXES, MASKS, NAMES, fresh_state, inputs
-from attention.compare import Result, assert_same, run, seeded
+from attention.compare import Result, assert_same, run
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend, step
 from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels
@@ -23,7 +23,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
 QUICK = [("taylor_2", "both"), ("forgetting_transformer", "plain")]
-INDUCTOR = ["softmax", "gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6"]
+INDUCTOR = ["gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6", "retnet", "alibi", "performer_64"]
 LENGTHS = (40, 65)
 GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
 
@@ -87,18 +87,23 @@ def test_inductor(name: str) -> None:
     check(name, "plain", "inductor")
 
 
-@pytest.mark.parametrize("name", ["taylor_2", pytest.param("retnet", marks=pytest.mark.slow)])
-def test_a_step_is_one_graph_that_writes_where_the_state_stands(name: str) -> None:
+STEPS = [("taylor_2", "aot_eager")]
+STEPS += [pytest.param(*one, marks=pytest.mark.slow) for one in (("retnet", "aot_eager"), ("taylor_2", "inductor"))]
+
+
+@pytest.mark.parametrize(("name", "backend"), STEPS)
+def test_a_step_is_one_graph_that_writes_where_the_state_stands(name: str, backend: str) -> None:
     spec = VARIANTS[name]
-    given = inputs(spec, time=1)
+    given = inputs(spec, time=4)
     state = expected = fresh_state(spec, given)
     places = {name: x.data_ptr() for name, x in state.tensors.items()}
-    graph, counter = compiled(lambda q, k, v, state: step(spec, q, k, v, state, in_place=True)[0], "aot_eager")
+    graph, counter = compiled(lambda tensors, state: step(spec, state=state, in_place=True, **tensors)[0], backend)
     with torch.no_grad(), nonpositive.counted():
         for t in range(4):
-            q, k, v = (seeded(*given[x].shape, seed=t + 7 * i)[:, :, 0] for i, x in enumerate("qkv"))
-            output, expected = step(spec, q, k, v, expected)
-            torch.testing.assert_close(graph(q, k, v, state), output, rtol=1e-10, atol=1e-10)
+            now = {n: x.select(AXES[n], t) if n in AXES else x for n, x in given.items()}
+            tensors = {f"{n}_t" if n in "qkv" else n: x for n, x in now.items()}
+            output, expected = step(spec, state=expected, **tensors)
+            torch.testing.assert_close(graph(tensors, state), output, rtol=1e-10, atol=1e-10)
     assert {name: x.data_ptr() for name, x in state.tensors.items()} == places
     assert not state.fresh and counter.frame_count <= 2  # an empty state, and a filled one
 

@@ -1,16 +1,20 @@
 """Constant tensors: made once for each device, whatever is traced or recorded at the time.
 
-A copy from the host is a stop on a device, so there is one for each constant and not one a call.
+A copy from the host is a stop on a device, so there is one for each constant and not one a call. In a traced graph a
+constant enters as `torch.tensor` would put it there: compilers know a lifted tensor, and none that comes from outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", bound="Tensor | tuple[Tensor, ...]")
 
 
 def constant(make: Callable[P, R]) -> Callable[P, R]:
@@ -25,7 +29,6 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
     """
 
     @cache
-    @wraps(make)
     def made(*args: P.args, **kwargs: P.kwargs) -> R:
         import torch
         from torch.utils._python_dispatch import _disable_current_modes
@@ -33,4 +36,14 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
         with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
             return make(*args, **kwargs)
 
-    return made  # pyright: ignore[reportReturnType]
+    @wraps(make)
+    def given(*args: P.args, **kwargs: P.kwargs) -> R:
+        import torch
+
+        value = made(*args, **kwargs)
+        if not torch._C._len_torch_dispatch_stack():
+            return value
+        lift = torch.ops.aten.lift_fresh
+        return tuple(map(lift, value)) if isinstance(value, tuple) else lift(value)  # pyright: ignore
+
+    return given
