@@ -52,6 +52,23 @@ class Call:
         s = self.shape
         return self.spec.text, s.batch, s.heads, s.kv_heads, s.key_dim, s.value_dim
 
+    @property
+    def half(self) -> torch.dtype | None:
+        """The half-precision dtype of the caller's tensors, where it is one."""
+        return self.dtype if self.dtype in (torch.bfloat16, torch.float16) else None
+
+    def kept(self, x: Tensor) -> Tensor:
+        """Keys or values as a state keeps them: in half precision where they came in it.
+
+        float16 ends at 65504, so it keeps only what no feature map, decay or gate has changed. The values that a write
+        rule makes are sums over the past, which stay float32.
+        """
+        spec = self.spec
+        if self.half is None or spec.write_rule is not None:
+            return x
+        changed = any(part is not None for part in (spec.feature_map, spec.forget_gate, spec.input_gate))
+        return x if changed and self.half == torch.float16 else x.to(self.half)
+
     def timed(self) -> Iterator[tuple[str, Tensor, int | None]]:
         """Each declared tensor with the axis that runs along time."""
         for name, x in self.tensors.items():

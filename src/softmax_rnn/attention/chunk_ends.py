@@ -226,7 +226,7 @@ def _kept(job: Contraction, cells: Cells, past: GrowingState | None) -> tuple[An
         if c is not None and decay is not None and past.decay is not None:
             decay = torch.cat([past.decay - c[:, :, -1:], decay], 2)
         if k.shape[2]:
-            k, v, buffers = past.append(k, v)
+            k, v, buffers = past.append(k, v, lambda x: x)
         else:
             k, v, buffers = past.keys, past.values, (past.key_buffer, past.value_buffer)
     mask = None if bool(real.all()) else real

@@ -119,7 +119,8 @@ def _run_kept(
     output = _epilogue(call, sums, now, job.negative).to(call.dtype)
     if not keep_state or after is None:
         return output, None
-    return output, replace(after, lengths=now.counts[:, -1], running=now.last)
+    places = {"keys": call.kept(after.keys), "values": call.kept(after.values)}
+    return output, replace(after, lengths=now.counts[:, -1], running=now.last, **places)
 
 
 def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_state: bool) -> tuple[Tensor, State | None]:
@@ -190,7 +191,9 @@ def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[A
     if matrix is not None and not isinstance(structure, NearKeys):
         return FixedState(lengths, running, matrix, *known)
     decay = None if job.decay is None else job.decay.memory
-    kept = (lengths, running, job.k, job.v, decay, job.visibility.key_mask, *buffers)
+    stand = zip((job.k, job.v), buffers, strict=True)
+    k, v = (call.kept(x) if b is None else b.memory[:, :, : x.shape[2]] for x, b in stand)
+    kept = (lengths, running, k, v, decay, job.visibility.key_mask, *buffers)
     after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known, found.key_sum)
     return after.trimmed(structure) if isinstance(structure, NearKeys) else after
 
@@ -260,7 +263,7 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
         value_dim=shape.value_dim,
         device=call.q.device.type,
         dtype=str(call.q.dtype).removeprefix("torch."),
-        half=call.dtype in (torch.float16, torch.bfloat16),
+        half=call.half is not None,
         needs_grad=call.needs_grad,
         has_fixed_past=_has_fixed_past(call, state),
         holes=not plain and not unread and pieces is None,
@@ -290,7 +293,8 @@ def _has_fixed_past(call: Call, state: State | None) -> bool:
 def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contraction, tuple[Any, Any]]:
     """Features, gated values, decay, behind the keys of a growing state; and the memory that holds them."""
     spec, shape = call.spec, call.shape
-    q, k = prologue.features(spec, call.q, call.k, call.tensors, now.counts.to(call.q.dtype))
+    places = now.lengths if spec.structure is None else now.counts.to(call.q.dtype)
+    q, k = prologue.features(spec, call.q, call.k, call.tensors, places)
     v = prologue.values(spec, call.v, call.tensors, now.lengths, shape.heads)
     if isinstance(spec.structure, NearFar) and spec.feature_map is not None:
         k = torch.cat([call.k, k], dim=-1)
@@ -301,7 +305,7 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     k, v = (x.repeat_interleave(heads // x.shape[1], dim=1) if x.shape[1] < heads else x for x in (k, v))
     buffers = (None, None)
     if isinstance(state, GrowingState) and state.time and not isinstance(spec.structure, ChunkEnds):
-        k, v, buffers = state.append(k, v)
+        k, v, buffers = state.append(k, v, call.kept)
         if decay is not None and state.decay is not None:
             decay = decay.after(state.decay)
     negative = None
@@ -310,9 +314,8 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
         negative = NegativeRows(torch.zeros(size, dtype=torch.bool, device=q.device))
     grouped = q.unflatten(1, (heads, -1))
     own = None if spec.forget_gate is None else spec.forget_gate.own_weight(call.tensors)
-    half = call.dtype if call.dtype in (torch.float16, torch.bfloat16) else None
     job = Contraction(
-        spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own, half=half
+        spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own, half=call.half
     )
     if isinstance(spec.structure, Levels):
         counts = now.counts if now.keys == shape.time else now.whole.lengths(shape.batch, now.keys, q.device)

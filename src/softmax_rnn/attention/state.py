@@ -6,7 +6,7 @@ each other. Exp and clamped scores have none: theirs is the growing list of keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -109,16 +109,17 @@ class GrowingState(State):
     key_buffer: Buffer | None = field(default=None, repr=False, compare=False)
     value_buffer: Buffer | None = field(default=None, repr=False, compare=False)
 
-    def append(self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"]) -> tuple[Tensor, Tensor, Buffers]:
-        """All keys and all values, and the buffers that they stand in."""
-        old = self.keys.to(k.dtype), self.values.to(v.dtype)
-        if traced(k):
-            return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (*old, k, v)):
-            return torch.cat([old[0], k], 2), torch.cat([old[1], v], 2), (None, None)
-        keys, key_buffer = Buffer.append(self.key_buffer, old[0], k)
-        values, value_buffer = Buffer.append(self.value_buffer, old[1], v)
-        return keys, values, (key_buffer, value_buffer)
+    def append(
+        self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"], kept: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, Buffers]:
+        """All keys and all values in the dtype of the new ones, and the buffers in which they are kept."""
+        needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (self.keys, self.values, k, v))
+        if needs_grad or traced(k):
+            joined = [torch.cat([old.to(new.dtype), new], 2) for old, new in ((self.keys, k), (self.values, v))]
+            return joined[0], joined[1], (None, None)
+        keys, key_buffer = Buffer.append(self.key_buffer, self.keys, kept(k))
+        values, value_buffer = Buffer.append(self.value_buffer, self.values, kept(v))
+        return keys.to(k.dtype), values.to(v.dtype), (key_buffer, value_buffer)
 
     @property
     def time(self) -> int:
