@@ -76,14 +76,19 @@ class FittedPolynomial(Fitted):
     @cached_property
     def key_norm(self) -> Float[Tensor, "B K"]:
         """The largest |k|, those of the past included."""
-        norm = largest_norm(self.job.k)
-        norm = norm.clamp(max=torch.finfo(self.job.k.dtype).max).to(self.job.k.dtype)
+        norm, dtype = largest_norm(self.job.k), self.job.k.dtype
+        if norm.dtype != dtype:
+            norm = norm.clamp(max=torch.finfo(dtype).max).to(dtype)
         return norm if self.before is None else torch.maximum(norm, self.before.to(norm.dtype))
 
-    @cached_property
+    @property
     def query_norms(self) -> Float[Tensor, "B K G Tq"]:
         """|q_i|."""
-        return norms(self.job.q)
+        return self._queries[0]
+
+    @cached_property
+    def _queries(self) -> tuple[Float[Tensor, "B K G Tq"], float]:
+        return _norms_and_largest(self.job.q)
 
     @property
     def summary(self) -> KeySummary:
@@ -101,7 +106,7 @@ class FittedPolynomial(Fitted):
     def _fitted(self, job: Contraction, through_state: bool) -> Contraction:
         if not may_look(job.q):
             return self._row_by_row(job, through_state)
-        query_size, key_size = float(self.query_norms.max()), float(self.key_norm.max())
+        query_size, key_size = self._queries[1], float(self.key_norm.max())
         limit = LARGEST_LOG[job.q.dtype]
         log = self._largest_log(query_size * key_size)
         # A state multiplies entries of one side only: their powers must be floats as well.
@@ -159,12 +164,20 @@ def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
 
     Their weights are not floats whatever the bound is, and those of others must not depend on them.
     """
-    if may_look(x):
+    return _norms_and_largest(x)[0]
+
+
+def _norms_and_largest(x: Float[Tensor, "*batch D"]) -> tuple[Float[Tensor, "*batch"], float]:
+    """`norms` and their maximum, NaN where it may not be looked at."""
+    looks = may_look(x)
+    if looks:
         lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
-        if math.isfinite(lengths.max()):
-            return lengths
+        largest = float(lengths.max())
+        if math.isfinite(largest):
+            return lengths, largest
     lengths = torch.linalg.vector_norm(x.detach().double(), dim=-1)
-    return lengths.masked_fill(~x.isfinite().all(-1), 0)
+    lengths = lengths.masked_fill(~x.isfinite().all(-1), 0)
+    return lengths, float(lengths.max()) if looks else math.nan
 
 
 def largest_norm(x: Float[Tensor, "*batch T D"]) -> Float[Tensor, "*batch"]:
