@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attention.cases import MASKS, attention, in_pieces, inputs, literal_form, step_by_step
-from attention.compare import errors, run, seeded
+from attention.compare import WEIGHT_SEED, errors, run, seeded
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
@@ -50,7 +50,10 @@ def found(case: dict[str, Any]) -> dict[str, float]:
     dtype = getattr(torch, case.get("dtype", "float32"))
     tensors = {key: x.to(dtype) for key, x in inputs(spec, time=time, heads=2, kv_heads=1, **dims).items()}
     masks = MASKS[case.get("mask", "plain")](time)
-    truth = run(attention(spec, form=literal_form(spec)), {key: x.double() for key, x in tensors.items()}, **masks)
+    # The gradient from above has the dtype of the output, so it is rounded on both sides.
+    weight = seeded(*tensors["q"].shape[:3], dims["value_dim"], seed=WEIGHT_SEED, dtype=dtype)
+    doubles = {key: x.double() for key, x in tensors.items()}
+    truth = run(attention(spec, form=literal_form(spec)), doubles, weight, **masks)
     how = case.get("how", "whole")
     if how == "pieces":
         function = in_pieces(spec, [5, 6, 22], first_form="triton")
@@ -62,7 +65,7 @@ def found(case: dict[str, Any]) -> dict[str, float]:
         if how == "steps":
             output = function(**tensors, **masks)
             return {"output": output_error(output, truth.output)}
-        return errors(run(function, tensors, **masks), truth)
+        return errors(run(function, tensors, weight, **masks), truth)
 
 
 def half_found(case: dict[str, Any]) -> dict[str, float]:

@@ -33,6 +33,7 @@ _TYPES = {
     "sink": "*i32",
     "last": "*i32",
     "clamp": "fp32",
+    "score_scale": "fp32",
 }
 _NUMBERS = frozenset({"Tq", "T", "G", "K", "chunks"})
 _OPTIONAL = {

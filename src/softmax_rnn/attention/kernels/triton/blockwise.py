@@ -31,6 +31,8 @@ class Setting:
     negative: Tensor | None
     dtype: torch.dtype
     """That of the products' factors."""
+    score_scale: float = 1.0
+    """What the scores of exp are multiplied by: it was left out of the queries."""
 
     @property
     def degree(self) -> int:
@@ -59,9 +61,9 @@ class Setting:
             **self.seen.flags,
         }
 
-    def sizes(self, q: Tensor, k: Tensor) -> tuple[int, int, int, int, float]:
-        """Tq, T, G, K and the clamp."""
-        return q.shape[2], k.shape[1], q.shape[1], self.kv_heads, self.score.clamp or 0.0
+    def sizes(self, q: Tensor, k: Tensor) -> tuple[int, int, int, int, float, float]:
+        """Tq, T, G, K, the clamp and the scale."""
+        return q.shape[2], k.shape[1], q.shape[1], self.kv_heads, self.score.clamp or 0.0, self.score_scale
 
 
 @cache
@@ -70,12 +72,12 @@ def constants(score: Polynomial, device: torch.device) -> Tensor:
     return torch.tensor(score.coefficients, dtype=torch.float32, device=device)
 
 
-def blockwise(job: Contraction, dtype: torch.dtype, chunk: int | None = None) -> Sums:
-    """The sums of `parallel`; ``chunk`` restricts each query to the keys of its own chunk."""
+def blockwise(job: Contraction, dtype: torch.dtype, score_scale: float = 1.0) -> Sums:
+    """The sums of `parallel`, the scores of exp times a scale."""
     batch, kv_heads, _, _, _ = job.q.shape
-    seen = Seen.of(job.visibility, batch, job.k.shape[2], job.q.device, chunk)
+    seen = Seen.of(job.visibility, batch, job.k.shape[2], job.q.device)
     negative = None if job.negative is None else job.negative.negative
-    setting = Setting(job.score, kv_heads, seen, job.wants_row_sum, negative, dtype)
+    setting = Setting(job.score, kv_heads, seen, job.wants_row_sum, negative, dtype, score_scale)
     decay = None if job.running_decay is None else job.running_decay.c
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, job.rows)]
     numerator, row_sum, log_scale = _Blockwise.apply(*flat, setting)  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 from math import comb
@@ -22,7 +23,8 @@ from softmax_rnn.attention.parts import Polynomial
 
 def with_keys(job: Contraction) -> Sums:
     """All pairs, block by block."""
-    return blockwise(job, _dtype(job))
+    job, scale = _as_given(job)
+    return blockwise(job, _dtype(job), scale)
 
 
 def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
@@ -35,6 +37,8 @@ def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, T
 
 def _run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
     job = _in_range(fitted)
+    if isinstance(job.score, Polynomial):
+        job, _ = _as_given(job)
     score = job.score
     has_kernel = isinstance(score, Polynomial) and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
     if not (fitted.has_fixed_state and has_kernel):
@@ -75,16 +79,43 @@ def _dtype(job: Contraction) -> torch.dtype:
     return job.half or torch.float32
 
 
+def _odd_factor(job: Contraction) -> float:
+    """The scale of the queries without its power of two, 1 ≤ odd < 2; 1 where nothing will be rounded."""
+    if job.half is None:
+        return 1.0
+    scale = job.q.shape[-1] ** -0.5 if job.score.scale is None else job.score.scale
+    return 2 * math.frexp(scale)[0]
+
+
+def _as_given(job: Contraction) -> tuple[Contraction, float]:
+    """Queries that half precision holds as they came: of their scale a power of two is left, the rest is in the
+    coefficients of a polynomial, or beside the contraction of exp.
+    """
+    odd = _odd_factor(job)
+    if odd == 1 or job.rows is not None:
+        return job, 1.0
+    score, q = job.score, job.q / odd
+    if not isinstance(score, Polynomial):
+        return replace(job, q=q), odd
+    coefficients = tuple(c * odd**n for n, c in enumerate(score.coefficients))
+    clamp = None if score.clamp is None else score.clamp / odd
+    return replace(job, q=q, score=replace(score, coefficients=coefficients, clamp=clamp, scale=1.0)), 1.0
+
+
 def _in_range(fitted: Fitted) -> Contraction:
     """A polynomial of degree 2 or more row by row, so that no weight leaves the range of float32.
 
-    Row i works with q_i/r_i and the coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i = |q_i| max_j |k_j|.
+    Row i works with q_i/r_i and the coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i = |q_i| max_j |k_j|, in half
+    precision the next larger number that gives back the queries as they came, times a power of two.
     """
     job = fitted.job
     if not isinstance(fitted, FittedPolynomial):
         return job
+    odd = _odd_factor(job)
     with torch.no_grad():
         size = (fitted.query_norms * fitted.key_norm.double()[..., None, None]).clamp(min=1e-30)
+        if job.half is not None:
+            size = odd * torch.exp2(torch.log2(size / odd).ceil())
         bound = scores.log_bound(fitted.score, size)
         log_size = torch.log(size)
         rows = [c * torch.exp(n * log_size - bound) for n, c in enumerate(fitted.score.coefficients)]

@@ -15,6 +15,7 @@ from softmax_rnn.attention.kernels.triton.device.language import (
     product,
     put_rows,
     rows_of,
+    scaled,
     sees,
     slopes,
     weights,
@@ -24,7 +25,7 @@ from softmax_rnn.attention.kernels.triton.device.language import (
 @triton.jit
 def _key_span(
     dk, dv, ones, keys, values, j, at_key, key, q, dy, dr, log_scale, decay, low, first, sink, coefficients, origin,
-    past, start, stop, Tq, clamp,
+    past, start, stop, Tq, clamp, score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, DEGREE: tl.constexpr,
     HAS_ROWS: tl.constexpr, HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr,
     HAS_SINKS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_DR: tl.constexpr, MASKED: tl.constexpr,
@@ -38,7 +39,7 @@ def _key_span(
         real = row < Tq
         i = past + row
         queries = columns_of(q, row, d, real, D)
-        x = product(keys, queries, PRECISION)
+        x = scaled(product(keys, queries, PRECISION), score_scale, DEGREE)
         wanted = rows_of(dy, row, e, real, E)
         dw = product(values, tl.trans(wanted), PRECISION)
         dr_i = tl.zeros([BM], tl.float32)
@@ -77,6 +78,7 @@ def _key_span(
 @triton.jit
 def key_gradients(
     q, k, v, decay, coefficients, low, first, sink, last, mask, dy, dr, log_scale, dk, dv, d_ones, Tq, T, G, K, clamp,
+    score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     DEGREE: tl.constexpr, HAS_ROWS: tl.constexpr, HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_DR: tl.constexpr,
@@ -123,17 +125,19 @@ def key_gradients(
         coef_g = coefficients + head * Tq * (DEGREE + 1) if HAS_ROWS else coefficients
         dk_block, dv_block, ones = _key_span(
             dk_block, dv_block, ones, keys, values, j, at_key, key, q_g, dy_g, dr_g, scale_g, decay, low, first, sink,
-            coef_g, origin, past, start, clear, Tq, clamp, D, E, BD, BE, BM, DEGREE, HAS_ROWS, HAS_CLAMP, HAS_DECAY,
+            coef_g, origin, past, start, clear, Tq, clamp, score_scale, D, E, BD, BE, BM, DEGREE, HAS_ROWS, HAS_CLAMP,
+            HAS_DECAY,
             HAS_LOW, HAS_SINKS, HAS_MASK, HAS_DR, True, PRECISION,
         )  # fmt: skip
         if not (HAS_LOW or HAS_MASK):
             # Rows beyond the last have dy = dr = 0 and add nothing, so nothing needs to be hidden.
             dk_block, dv_block, ones = _key_span(
                 dk_block, dv_block, ones, keys, values, j, at_key, key, q_g, dy_g, dr_g, scale_g, decay, low, first,
-                sink, coef_g, origin, past, clear, stop, Tq, clamp, D, E, BD, BE, BM, DEGREE, HAS_ROWS, HAS_CLAMP,
+                sink, coef_g, origin, past, clear, stop, Tq, clamp, score_scale, D, E, BD, BE, BM, DEGREE, HAS_ROWS,
+                HAS_CLAMP,
                 HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, HAS_DR, False, PRECISION,
             )  # fmt: skip
-    put_rows(dk + n * T * D, j, d, there, dk_block, D)
+    put_rows(dk + n * T * D, j, d, there, scaled(dk_block, score_scale, DEGREE), D)
     put_rows(dv + n * T * E, j, e, there, dv_block, E)
     if HAS_DECAY and HAS_DR:
         tl.store(d_ones + n * T + j, ones, mask=there)
@@ -142,6 +146,7 @@ def key_gradients(
 @triton.jit
 def _query_span(
     dq, queries, wanted, dr, log_i, i, low, first, sink, k, v, decay, mask, coefficients, origin, start, stop, T, clamp,
+    score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, DEGREE: tl.constexpr,
     HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SINKS: tl.constexpr,
     HAS_MASK: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
@@ -153,7 +158,7 @@ def _query_span(
         j = at + tl.arange(0, BN)
         real = j < T
         keys = rows_of(k, j, d, real, D)
-        x = product(queries, tl.trans(keys), PRECISION)
+        x = scaled(product(queries, tl.trans(keys), PRECISION), score_scale, DEGREE)
         dw = product(wanted, columns_of(v, j, e, real, E), PRECISION) + dr[:, None]
         if HAS_CLAMP:
             dw = tl.where(x <= clamp, dw, 0.0)
@@ -173,6 +178,7 @@ def _query_span(
 @triton.jit
 def query_gradients(
     q, k, v, decay, coefficients, low, first, sink, mask, dy, dr, log_scale, dq, Tq, T, G, K, clamp,
+    score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     DEGREE: tl.constexpr, HAS_ROWS: tl.constexpr, HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_MASK: tl.constexpr, HAS_DR: tl.constexpr,
@@ -223,20 +229,23 @@ def query_gradients(
         sink_stop = tl.minimum(tl.load(sink + b * T + stop - 1), start)
         total = _query_span(
             total, queries, wanted, dr_i, log_i, i[:, None], low_i[:, None], first_i[:, None], sink_i[:, None], k, v,
-            decay, mask, coef, origin, sink_start, sink_stop, T, clamp, D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY,
+            decay, mask, coef, origin, sink_start, sink_stop, T, clamp, score_scale, D, E, BD, BE, BN, DEGREE,
+            HAS_CLAMP, HAS_DECAY,
             HAS_LOW, HAS_SINKS, HAS_MASK, True, PRECISION,
         )  # fmt: skip
     if not (HAS_LOW or HAS_MASK):
         whole = (begin + 1) // BN * BN
         total = _query_span(
             total, queries, wanted, dr_i, log_i, i[:, None], low_i[:, None], first_i[:, None], sink_i[:, None], k, v,
-            decay, mask, coef, origin, start, whole, T, clamp, D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY, HAS_LOW,
+            decay, mask, coef, origin, start, whole, T, clamp, score_scale, D, E, BD, BE, BN, DEGREE, HAS_CLAMP,
+            HAS_DECAY, HAS_LOW,
             HAS_SINKS, HAS_MASK, False, PRECISION,
         )  # fmt: skip
         start = whole
     total = _query_span(
         total, queries, wanted, dr_i, log_i, i[:, None], low_i[:, None], first_i[:, None], sink_i[:, None], k, v,
-        decay, mask, coef, origin, start, stop, T, clamp, D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY, HAS_LOW,
+        decay, mask, coef, origin, start, stop, T, clamp, score_scale, D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY,
+        HAS_LOW,
         HAS_SINKS, HAS_MASK, True, PRECISION,
     )  # fmt: skip
-    put_rows(dq + head * Tq * D, row, d, real, total, D)
+    put_rows(dq + head * Tq * D, row, d, real, scaled(total, score_scale, DEGREE), D)

@@ -18,6 +18,7 @@ from softmax_rnn.attention.kernels.triton.device.language import (
     product,
     put_rows,
     rows_of,
+    scaled,
     sees,
     value,
 )
@@ -26,7 +27,7 @@ from softmax_rnn.attention.kernels.triton.device.language import (
 @triton.jit
 def _span(
     total, mass, largest, lowest, q, k, v, decay, mask, coefficients, i, at_query, low, first, sink, origin,
-    start, stop, T, clamp,
+    start, stop, T, clamp, score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BN: tl.constexpr, DEGREE: tl.constexpr,
     HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr, HAS_LOW: tl.constexpr, HAS_SINKS: tl.constexpr,
     HAS_MASK: tl.constexpr, WANTS_SUM: tl.constexpr, WANTS_SIGN: tl.constexpr, MASKED: tl.constexpr,
@@ -38,7 +39,7 @@ def _span(
     for at in range(start, stop, BN):
         j = at + tl.arange(0, BN)
         real = j < T
-        x = product(q, columns_of(k, j, d, real, D), PRECISION)
+        x = scaled(product(q, columns_of(k, j, d, real, D), PRECISION), score_scale, DEGREE)
         if HAS_CLAMP:
             x = tl.minimum(x, clamp)
         seen = i >= 0
@@ -75,6 +76,7 @@ def _span(
 @triton.jit
 def block_sums(
     q, k, v, decay, coefficients, low, first, sink, mask, y, row_sum, log_scale, negative, Tq, T, G, K, clamp,
+    score_scale,
     D: tl.constexpr, E: tl.constexpr, BD: tl.constexpr, BE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
     DEGREE: tl.constexpr, HAS_ROWS: tl.constexpr, HAS_CLAMP: tl.constexpr, HAS_DECAY: tl.constexpr,
     HAS_LOW: tl.constexpr, HAS_SINKS: tl.constexpr, HAS_MASK: tl.constexpr, WANTS_SUM: tl.constexpr,
@@ -124,7 +126,7 @@ def block_sums(
         sink_stop = tl.minimum(tl.load(sink + b * T + stop - 1), start)
         total, mass, largest, lowest = _span(
             total, mass, largest, lowest, queries, k, v, decay, mask, coef, i[:, None], at_query,
-            low_i[:, None], first_i[:, None], sink_i[:, None], origin, sink_start, sink_stop, T, clamp,
+            low_i[:, None], first_i[:, None], sink_i[:, None], origin, sink_start, sink_stop, T, clamp, score_scale,
             D, E, BD, BE, BN, DEGREE, HAS_CLAMP, HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, WANTS_SUM, WANTS_SIGN, True,
             PRECISION,
         )  # fmt: skip
@@ -133,13 +135,15 @@ def block_sums(
         whole = (begin + 1) // BN * BN
         total, mass, largest, lowest = _span(
             total, mass, largest, lowest, queries, k, v, decay, mask, coef, i[:, None], at_query,
-            low_i[:, None], first_i[:, None], sink_i[:, None], origin, start, whole, T, clamp, D, E, BD, BE, BN, DEGREE,
+            low_i[:, None], first_i[:, None], sink_i[:, None], origin, start, whole, T, clamp, score_scale, D, E, BD,
+            BE, BN, DEGREE,
             HAS_CLAMP, HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, WANTS_SUM, WANTS_SIGN, False, PRECISION,
         )  # fmt: skip
         start = whole
     total, mass, largest, lowest = _span(
         total, mass, largest, lowest, queries, k, v, decay, mask, coef, i[:, None], at_query,
-        low_i[:, None], first_i[:, None], sink_i[:, None], origin, start, stop, T, clamp, D, E, BD, BE, BN, DEGREE,
+        low_i[:, None], first_i[:, None], sink_i[:, None], origin, start, stop, T, clamp, score_scale, D, E, BD, BE,
+        BN, DEGREE,
         HAS_CLAMP, HAS_DECAY, HAS_LOW, HAS_SINKS, HAS_MASK, WANTS_SUM, WANTS_SIGN, True, PRECISION,
     )  # fmt: skip
     put_rows(y + head * Tq * E, row, e, real, total, E)

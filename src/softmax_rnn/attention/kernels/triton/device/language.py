@@ -55,6 +55,14 @@ def put_rows(pointer, row, column, real, x, WIDTH: tl.constexpr):
 
 
 @triton.jit
+def scaled(x, score_scale, DEGREE: tl.constexpr):
+    """x times what was left out of the queries of exp; the coefficients of a polynomial have it."""
+    if DEGREE == 0:
+        x = x * score_scale
+    return x
+
+
+@triton.jit
 def value(x, coefficients, DEGREE: tl.constexpr):
     """f(x) of a polynomial."""
     w = tl.zeros_like(x) + tl.load(coefficients + DEGREE)
