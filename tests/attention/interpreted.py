@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attention.cases import MASKS, attention, in_pieces, inputs, literal_form, step_by_step
-from attention.compare import WEIGHT_SEED, errors, run, seeded
+from attention.compare import WEIGHT_SEED, Result, errors, run, seeded
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
@@ -65,7 +65,8 @@ def found(case: dict[str, Any]) -> dict[str, float]:
         if how == "steps":
             output = function(**tensors, **masks)
             return {"output": output_error(output, truth.output)}
-        return errors(run(function, tensors, weight, **masks), truth)
+        got = run(function, tensors, weight, **masks)
+        return errors(got if dtype == torch.float32 else unrounded(got, truth), truth)
 
 
 def half_found(case: dict[str, Any]) -> dict[str, float]:
@@ -105,6 +106,17 @@ def half_found(case: dict[str, Any]) -> dict[str, float]:
         if right is not None:
             found[name] = output_error(mine, right)
     return found
+
+
+def unrounded(got: Result, truth: Result) -> Result:
+    """The numbers nearest to the truth that round to what came: a result in half precision stands for all of them."""
+
+    def nearest(x: Tensor, known: Tensor) -> Tensor:
+        half_a_digit = torch.finfo(x.dtype).eps / 2 * torch.exp2(torch.floor(torch.log2(x.double().abs() + 1e-300)))
+        return x.double() + (known.double() - x.double()).clamp(-half_a_digit, half_a_digit)
+
+    grads = {name: nearest(x, truth.grads[name]) for name, x in got.grads.items()}
+    return Result(nearest(got.output, truth.output), grads)
 
 
 def output_error(got: torch.Tensor, truth: torch.Tensor) -> float:

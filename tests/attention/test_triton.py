@@ -43,6 +43,7 @@ QUICK = {
     "linear walk": {"name": "simple_gla", "mask": "both", "state": True, "walks": 1, "time": 20},
     "state of order 2": {"name": "taylor_2", "state": True, "time": 18, "key_dim": 4},
     "bfloat16": {"score": "exp", "decay": True, "state": False, "dtype": "bfloat16"},
+    "bfloat16 through attend": {"name": "taylor_2", "dtype": "bfloat16"},
 }
 
 
@@ -131,6 +132,20 @@ def test_half_precision(dtype):
     cases = {key: case | {"dtype": dtype} for key, case in HALF.items()}
     for key, found in interpreted(cases).items():
         assert_within(cases[key], found)
+
+
+WHOLE = ["softmax", "gated_softmax", "forgetting_transformer", "taylor_2", "taylor_4", "linear_elu"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE)
+def test_half_precision_through_the_whole_of_attend(name):
+    """Rows that are divided by their sum; the page about GPUs has the errors of those that a norm follows."""
+    for dtype in ("bfloat16", "float16"):
+        case = {"name": name, "dtype": dtype}
+        cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
+        for key, found in interpreted(cases).items():
+            assert_within(cases[key], found)
 
 
 @pytest.mark.slow

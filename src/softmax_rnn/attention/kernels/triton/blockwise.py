@@ -97,8 +97,7 @@ class _Blockwise(torch.autograd.Function):
         rows = None if rows is None else rows.float()
         sums = forward(q, k, v, decay, rows, setting)
         numerator, row_sum, log_scale = sums
-        # The sums themselves are needed again only for the gradient of the decay.
-        kept = (None, None) if decay is None else (numerator, row_sum)
+        kept = (numerator, row_sum) if needs_sums(decay, row_sum, setting.dtype) else (None, None)
         ctx.save_for_backward(q, k, v, decay, rows, *kept, log_scale)
         ctx.setting = replace(setting, negative=None)
         if log_scale is not None:
@@ -112,14 +111,35 @@ class _Blockwise(torch.autograd.Function):
         q, k, v, decay, rows, numerator, row_sum, log_scale = ctx.saved_tensors
         if d_numerator is None:
             d_numerator = torch.zeros(*q.shape[:3], v.shape[-1], device=q.device)
-        # One rounded gradient on both sides: the decay's is the difference of two sums over it.
-        d_numerator = d_numerator.to(v.dtype).contiguous()
-        d_row_sum = None if d_row_sum is None else d_row_sum.float().contiguous()
+        d_numerator, d_row_sum = rounded(d_numerator, d_row_sum, numerator, row_sum, v.dtype)
         dq, dk, dv, ones = backward(q, k, v, decay, rows, d_numerator, d_row_sum, log_scale, ctx.setting)
         d_decay = None
         if decay is not None:
             d_decay = decay_gradient(decay, v, dv, ones, d_numerator, d_row_sum, numerator, row_sum)
         return dq, dk, dv, d_decay, None, None
+
+
+def needs_sums(decay: Tensor | None, row_sum: Tensor | None, dtype: torch.dtype) -> bool:
+    """Whether the backward pass reads the sums: for the gradient of a decay, and to round that of the numerator."""
+    return decay is not None or (row_sum is not None and dtype != torch.float32)
+
+
+def rounded(
+    dy: Tensor, dr: Tensor | None, y: Tensor | None, row_sum: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor | None]:
+    """The gradients of numerator and row sum as the kernels take them, dy in the dtype of the products.
+
+    The same dy enters both sides, since the gradient of a decay is the difference of two sums over it. What dy·y loses
+    by the rounding is made good in dr, so Σ_j w_ij dw_ij is what it was: 0 for rows that are divided by their sum.
+    """
+    near = dy.to(dtype).contiguous()
+    if dr is None:
+        return near, None
+    dr = dr.float()
+    if dtype != torch.float32 and y is not None and row_sum is not None:
+        lost = ((dy - near.to(dy.dtype)) * y).sum(-1)
+        dr = dr + torch.where(row_sum == 0, 0, lost / row_sum)
+    return near, dr.contiguous()
 
 
 def forward(

@@ -278,7 +278,8 @@ class _Chunked(torch.autograd.Function):
         if ctx.has_past:
             queries.read(before, passing.from_past, y, r)
         end = joined(end)
-        ctx.save_for_backward(q, k, v, decay, rows, *before, *((None,) * 3 if decay is None else (y, r, end)))
+        kept = (y, r) if blockwise.needs_sums(decay, r, layout.dtype) else (None, None)
+        ctx.save_for_backward(q, k, v, decay, rows, *before, *kept, None if decay is None else end)
         ctx.setting, ctx.has_state = setting, state is not None
         ctx.set_materialize_grads(False)
         return y, r, end
@@ -291,10 +292,9 @@ class _Chunked(torch.autograd.Function):
         layout, passing = setting.layout, setting.passing
         queries, keys = setting.sides(q, k, rows)
         dy = torch.zeros(*q.shape[:3], v.shape[-1], device=q.device) if dy is None else dy
-        dy = dy.to(v.dtype).contiguous()
         if layout.wants_row_sum and dr is None:
             dr = torch.zeros(q.shape[:3], device=q.device)
-        dr = None if dr is None else dr.float().contiguous()
+        dy, dr = blockwise.rounded(dy, dr, y, r, v.dtype)
         dq, dk, dv, ones = blockwise.backward(q, k, v, decay, rows, dy, dr, None, setting.block)
         if ctx.has_past:
             queries.gradient((state, sums), passing.from_past, dy, dr, dq)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.kernels.triton.blockwise import constants, decay_gradient
+from softmax_rnn.attention.kernels.triton.blockwise import constants, decay_gradient, needs_sums, rounded
 from softmax_rnn.attention.kernels.triton.chunked import Passing, joined, split
 from softmax_rnn.attention.kernels.triton.tiles import Tile, padded, precision, ships, tile
 from softmax_rnn.attention.kernels.triton.visible import Seen
@@ -116,7 +116,8 @@ class _Linear(torch.autograd.Function):
             **setting.constants(SUMS, k, v, decay, start[0]),
         )  # fmt: skip
         after = joined(end)
-        ctx.save_for_backward(q, k, v, decay, *start, *((None,) * 3 if decay is None else (y, r, after)))
+        kept = (y, r) if needs_sums(decay, r, setting.dtype) else (None, None)
+        ctx.save_for_backward(q, k, v, decay, *start, *kept, None if decay is None else after)
         ctx.setting, ctx.has_state = setting, state is not None
         ctx.set_materialize_grads(False)
         return y, r, after
@@ -129,9 +130,9 @@ class _Linear(torch.autograd.Function):
         q, k, v, decay, state, sums, y, r, after = ctx.saved_tensors
         setting: Setting = ctx.setting
         dy = torch.zeros(*q.shape[:3], v.shape[-1], device=q.device) if dy is None else dy
-        dy = dy.to(v.dtype).contiguous()
-        if setting.wants_row_sum:
-            dr = torch.zeros(q.shape[:3], device=q.device) if dr is None else dr.float().contiguous()
+        if setting.wants_row_sum and dr is None:
+            dr = torch.zeros(q.shape[:3], device=q.device)
+        dy, dr = rounded(dy, dr, y, r, v.dtype)
         dq, dk, dv = (torch.empty(x.shape, device=q.device) for x in (q, k, v))
         ones = torch.empty(k.shape[:2], device=q.device) if setting.wants_row_sum else None
         linear_query_gradients[(k.shape[0],)](

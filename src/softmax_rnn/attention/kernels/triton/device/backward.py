@@ -67,9 +67,10 @@ def _key_span(
                         HAS_LOW, HAS_SINKS, HAS_MASK) & real[None, :]  # fmt: skip
         coef = coefficients_of(coefficients, row[None, :], Tq - 1, DEGREE, HAS_ROWS)
         w = weights(x, log, seen, coef, DEGREE, HAS_DECAY, MASKED)
-        dv = add_product(dv, w.to(wanted.dtype), wanted, PRECISION)
+        rounded = w.to(wanted.dtype)
+        dv = add_product(dv, rounded, wanted, PRECISION)
         if HAS_DECAY and HAS_DR:
-            ones += tl.sum(w * dr_i[None, :], 1)
+            ones += tl.sum(rounded.to(tl.float32) * dr_i[None, :], 1)
         s = w if DEGREE == 0 else slopes(x, log, seen, coef, DEGREE, HAS_DECAY, MASKED)
         dk = add_product(dk, (dw * s).to(queries.dtype), tl.trans(queries), PRECISION)
     return dk, dv, ones

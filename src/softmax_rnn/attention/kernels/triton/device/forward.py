@@ -66,10 +66,12 @@ def _span(
             w = faded(w, at_query[:, None] - at_key[None, :], seen, HAS_DECAY, MASKED)
             if WANTS_SIGN:
                 lowest = tl.minimum(lowest, tl.min(w, 1))
-        if WANTS_SUM:
-            mass = mass + tl.sum(w, 1)
         values = rows_of(v, j, e, real, E)
-        total = add_product(total, w.to(values.dtype), values, PRECISION)
+        w = w.to(values.dtype)
+        if WANTS_SUM:
+            # As they enter the product: the row stays an average.
+            mass = mass + tl.sum(w.to(tl.float32), 1)
+        total = add_product(total, w, values, PRECISION)
     return total, mass, largest, lowest
 
 

@@ -124,19 +124,20 @@ def linear_sums(
             past = product(queries, state.to(queries.dtype), PRECISION) * c1
             if HAS_0:
                 past += c0 * state0[None, :]
-            total = add_product(past * reads[:, None], w.to(values.dtype), values, PRECISION)
+            w = w.to(values.dtype)
+            total = add_product(past * reads[:, None], w, values, PRECISION)
             put_rows(y + head * T * E, i, e, real, total, E)
             if WANTS_SUM:
                 mass = tl.sum(queries.to(tl.float32) * sums[None, :], 1) * c1
                 if HAS_0:
                     mass += c0 * tl.max(sum0, 0)
-                tl.store(r + head * T + i, mass * reads + tl.sum(w, 1), mask=real)
+                tl.store(r + head * T + i, mass * reads + tl.sum(w.to(tl.float32), 1), mask=real)
         if HAS_PASSING:
             kept = tl.load(keep + n * chunks + chunk)
             state, sums, state0, sum0 = state * kept, sums * kept, state0 * kept, sum0 * kept
-        entering = keys.to(tl.float32) * enters[:, None]
-        state = add_product(state, tl.trans(entering.to(keys.dtype)), values, PRECISION)
-        sums += tl.sum(entering, 0)
+        entering = (keys.to(tl.float32) * enters[:, None]).to(keys.dtype)
+        state = add_product(state, tl.trans(entering), values, PRECISION)
+        sums += tl.sum(entering.to(tl.float32), 0)
         if HAS_0:
             state0 += tl.sum(values.to(tl.float32) * enters[:, None], 0)
             sum0 += tl.sum(enters, 0)
@@ -191,9 +192,9 @@ def linear_query_gradients(
         if HAS_PASSING:
             kept = tl.load(keep + n * chunks + chunk)
             state, sums = state * kept, sums * kept
-        entering = keys.to(tl.float32) * enters[:, None]
-        state = add_product(state, tl.trans(entering.to(keys.dtype)), values, PRECISION)
-        sums += tl.sum(entering, 0)
+        entering = (keys.to(tl.float32) * enters[:, None]).to(keys.dtype)
+        state = add_product(state, tl.trans(entering), values, PRECISION)
+        sums += tl.sum(entering.to(tl.float32), 0)
 
 
 @triton.jit
@@ -257,13 +258,13 @@ def linear_key_gradients(
             if WANTS_SUM:
                 one = tl.load(dr + head * T + i, mask=real, other=0.0)
                 dw += one[:, None]
-                ones += tl.sum(w * one[:, None], 0)
+                ones += tl.sum(w.to(wanted.dtype).to(tl.float32) * one[:, None], 0)
             dx = _inside(dw * c1, relative, low_i, key, i, real, HAS_DECAY, HAS_LOW, HAS_MASK)
             dv_chunk = add_product(dv_chunk, tl.trans(w.to(wanted.dtype)), wanted, PRECISION)
             dk_chunk = add_product(dk_chunk, tl.trans(dx.to(queries.dtype)), queries, PRECISION)
-            leaving = queries.to(tl.float32) * (reads * c1)[:, None]
-            state = add_product(state, tl.trans(leaving.to(queries.dtype)), wanted, PRECISION)
-            sums += tl.sum(leaving * one[:, None], 0)
+            leaving = (queries.to(tl.float32) * (reads * c1)[:, None]).to(queries.dtype)
+            state = add_product(state, tl.trans(leaving), wanted, PRECISION)
+            sums += tl.sum(leaving.to(tl.float32) * one[:, None], 0)
             if HAS_0:
                 state0 += tl.sum(wanted.to(tl.float32) * (reads * c0)[:, None], 0)
                 sum0 += tl.sum(one * reads * c0, 0)

@@ -76,9 +76,10 @@ def chunk_states(
                     features = features * _times(a, b)[None, :]
             elif QUERY:
                 scaled = weight * tl.load(coef + 1)
-            features = features * scaled[:, None]
-            state = add_product(state, tl.trans(features.to(columns.dtype)), values, PRECISION)
+            features = (features * scaled[:, None]).to(columns.dtype)
+            state = add_product(state, tl.trans(features), values, PRECISION)
             if WANTS_SUM:
+                features = features.to(tl.float32)
                 sums += tl.sum(features * one[:, None], 0) if HAS_ONES else tl.sum(features, 0)
             if not SQUARES and BASE0 >= 0:
                 first = weight * tl.load(coef) if QUERY else weight
@@ -143,9 +144,10 @@ def _read_class(
         at = place + _place(a, b, D, BASE1, BASE2, True)
         own = (b >= a) & (b < D)
         state = tl.load(S + at[:, None] * E + e[None, :], mask=own[:, None] & (e < E)[None, :], other=0.0)
-        total = add_product(total, features.to(state.dtype), state, PRECISION)
+        features = features.to(state.dtype)
+        total = add_product(total, features, state, PRECISION)
         if WANTS_SUM:
-            mass += tl.sum(features * tl.load(Z + at, mask=own, other=0.0)[None, :], 1)
+            mass += tl.sum(features.to(tl.float32) * tl.load(Z + at, mask=own, other=0.0)[None, :], 1)
     return total, mass
 
 
