@@ -84,6 +84,9 @@ def _segmented_logcumsumexp(x: Float[Tensor, "B H T"], first_key: Tensor) -> Flo
     """The running log-sum-exp that restarts at each segment, by doubling: after step s it spans 2^s positions."""
     time = x.shape[-1]
     position = torch.arange(time, device=x.device)
+    if not isinstance(time, int):  # of a traced graph: doubling would be a graph per power of two
+        inside = (position <= position[:, None]) & (position >= first_key[..., None])
+        return x[:, :, None].masked_fill(~inside[:, None], torch.finfo(x.dtype).min).logsumexp(-1)
     reach = 1
     while reach < time:
         earlier = torch.nn.functional.pad(x[..., :-reach], (reach, 0))

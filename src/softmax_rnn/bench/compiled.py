@@ -17,7 +17,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, TABLE, Tile, candidates, padded, table
+from softmax_rnn.attention.kernels.triton.tiles import (
+    KERNELS,
+    SHARED_MEMORY,
+    TABLE,
+    Tile,
+    candidates,
+    padded,
+    table,
+    value_columns,
+)
 from softmax_rnn.files import write_whole
 
 DIMS = (64, 128)
@@ -198,6 +207,7 @@ def _constants(cell: Cell, tile: Tile) -> dict[str, Any]:
     squares = case["BASE2"] != -1
     features = dim + (1 + dim * (dim + 1) // 2 if squares else 0)
     shared |= case | {"BASE2": 1 + dim if squares else -1, "CHUNK": 512, "F": features, "W": dim, "SQUARES": squares}
+    shared["BE"] = value_columns(dim, cell.dtype)
     shared |= {"A0": 0, "A1": dim // 2 if squares else 0, "FIRST": True, "QUERY": True, "HAS_ROWS": squares}
     return shared | {"HAS_FACTOR": True, "HAS_ONES": True, "WANTS_SUM": True}
 

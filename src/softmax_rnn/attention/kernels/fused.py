@@ -28,7 +28,7 @@ def fused(job: Contraction) -> Sums:
     k, v = (_pad(x.repeat_interleave(groups, dim=1) if groups > 1 else x, dim) for x in (k, v))
     near = job.visibility.near
     if job.visibility.is_plain and not (near is not None and traced(q)):
-        out = _attention(q, k, v, causal=queries > 1, near=near)
+        out = _attention(q, k, v, causal=bool(queries > 1), near=near)
     else:
         pieces = None if job.visibility.is_plain else job.visibility.pieces
         out = _masked(job, q, k, v) if pieces is None else _by_pieces(pieces, q, k, v, near)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.kernels.triton import blockwise
-from softmax_rnn.attention.kernels.triton.tiles import padded, precision, tile, wide_tile
+from softmax_rnn.attention.kernels.triton.tiles import padded, precision, tile, value_columns, wide_tile
 from softmax_rnn.attention.kernels.triton.visible import Seen
 from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.second_derivative import once
@@ -102,7 +102,7 @@ class Layout:
             "E": self.width,
             "F": self.features,
             "BD": padded(self.dim),
-            "BE": min(padded(self.width), 128),
+            "BE": self.columns,
             "COUNT": self.score.degree + 1,
             "HAS_ROWS": rows is not None,
             "WANTS_SUM": self.wants_row_sum,
@@ -112,7 +112,12 @@ class Layout:
     @property
     def value_tiles(self) -> int:
         """Programs side by side that share the columns of a value."""
-        return -(-self.width // min(padded(self.width), 128))
+        return -(-self.width // self.columns)
+
+    @property
+    def columns(self) -> int:
+        """Columns of a value in one program."""
+        return value_columns(self.width, str(self.dtype).removeprefix("torch."))
 
 
 @dataclass(frozen=True)

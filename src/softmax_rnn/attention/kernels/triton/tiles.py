@@ -119,6 +119,11 @@ def padded(width: int) -> int:
     return max(16, 1 << (width - 1).bit_length())
 
 
+def value_columns(width: int, dtype: str) -> int:
+    """Columns of a value that one program of a state works on; more of float32 would leave the registers."""
+    return min(padded(width), 64 if dtype == "float32" else 128)
+
+
 @cache
 def target() -> str:
     """The card in the table whose tiles fit the one that is there."""
