@@ -136,6 +136,7 @@ def test_loss_against_state(monkeypatch):
     assert len(state_loss_chart(results.to_json()).to_dict()["layer"]) == 3
 
 
+@pytest.mark.slow
 def test_the_commands_about_structures(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(structure, "MEMORY", ("softmax", "near_far_64"))
     monkeypatch.setattr(structure, "_speed", lambda time, rounds: Task("speed", lambda results: None))

@@ -1,5 +1,7 @@
 """The bench of training runs and measures what it says; no test looks at a time."""
 
+import pytest
+
 from softmax_rnn.bench import train
 from softmax_rnn.bench.results import run
 from softmax_rnn.experiment.config import resolve
@@ -29,6 +31,7 @@ def test_both_loops_see_the_same_batches(monkeypatch):
     assert seen[:4] == seen[4:]
 
 
+@pytest.mark.slow
 def test_tokenising_is_claimed_for_both_tokenizers():
     claims = run([train._tokenising(name, 40) for name in ("bytes", "bpe")]).claims
     assert [claim.text.split(":")[0] for claim in claims] == ["bytes", "bpe"]

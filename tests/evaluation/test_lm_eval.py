@@ -83,7 +83,8 @@ def scores(tasks: Path, batch_size: int, **arguments: Any) -> dict[str, Any]:
     return found["results"]
 
 
-@pytest.mark.parametrize("variant", ["gated_softmax", pytest.param("softmax", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["gated_softmax", "softmax"])
 def test_tasks_from_files_by_name(checkpoint: Path, tasks: Path, variant: str) -> None:
     """What ``lm_eval --model softmax_rnn --model_args pretrained=…,variant=…`` runs, for two batch sizes."""
     first, other = (scores(tasks, size, pretrained=checkpoint, variant=variant) for size in (1, 3))

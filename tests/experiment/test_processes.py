@@ -137,6 +137,7 @@ def test_a_batch_that_two_cannot_share_is_one_line(references, tmp_path):
     assert children[0].said() == expected
 
 
+@pytest.mark.slow
 def test_the_command_starts_its_own_processes(references, two, tmp_path):
     command = [sys.executable, "-m", "softmax_rnn", *arguments(references("packed"), tmp_path / "run")]
     done = subprocess.run([*command, "--processes", "2"], capture_output=True, text=True, check=False, timeout=240)

@@ -28,7 +28,10 @@ def hidden(folder):
     return sorted(path.name for path in folder.rglob(".*") if path.name != ".lock")
 
 
-@pytest.mark.parametrize("kind", ["task", "packed", "stream"])
+KINDS = ["packed", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("task", "stream"))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_random_moments_it_ends_bit_for_bit_the_same(references, kind, tmp_path):
     reference, folder = references(kind), tmp_path / "run"
     # Every step saved: kills hit the middle of writing.

@@ -47,6 +47,7 @@ def test_memory_falls_with_processes_parts_and_recomputing():
     assert recomputed < plain
 
 
+@pytest.mark.slow
 def test_the_estimate_of_memory_is_near_the_truth(tmp_path):
     data = {**TASK, "vocab_size": 256, "length": 256, "pairs": 8, "train_examples": 64}
     settings = {"data": data, "steps": 2, "batch_size": 32, "log_every": 1, "eval_every": None, "model": {}}
