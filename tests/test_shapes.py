@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from attention.cases import MASKS, NAMES, contraction_kinds, cover
+from attention.cases import KINDS, MASKS, NAMES
 
 SCRIPT = Path(__file__).with_name("shapes.py")
-KINDS = cover(NAMES, contraction_kinds)
 ALL = pytest.param(NAMES, list(MASKS), marks=pytest.mark.slow)
 
 

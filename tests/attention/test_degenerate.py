@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attention.cases import CONTRACTIONS, HERE, HKV, NAMES, H, allowed_forms, attention, inputs, literal_form, some
+from attention.cases import HERE, HKV, KINDS, NAMES, H, allowed_forms, attention, inputs, literal_form, some
 from attention.compare import DTYPES, assert_close, assert_same, run
 from attention.numbers import TIME, cases, every_form, quiet
 from softmax_rnn.attention.attend import attend
@@ -41,7 +41,7 @@ WITH_FEATURES = [name for name in NAMES if "chunked" in allowed_forms(VARIANTS[n
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("form", ["chunked", "recurrent"])
 # 1 + x itself may be near 0.
-@pytest.mark.parametrize("name", some(CONTRACTIONS, [name for name in WITH_FEATURES if name != "taylor_1"]))
+@pytest.mark.parametrize("name", some(KINDS, [name for name in WITH_FEATURES if name != "taylor_1"]))
 def test_equal_keys_in_a_state(name, form, dtype):
     """|q·k|^n is smaller than the products that make it."""
     spec = VARIANTS[name]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attention.cases import (
-    CONTRACTIONS,
+    KINDS,
     MASKS,
     NAMES,
     allowed_forms,
@@ -74,7 +74,7 @@ def test_every_row_on_its_default_form(name: str, mask: str) -> None:
     assert_unlooked_is_same(attention(VARIANTS[name]), name, mask, torch.float64)
 
 
-@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, BLIND))
 def test_every_form(name: str, many_chunks: None) -> None:
     spec = VARIANTS[name]
     for form in allowed_forms(spec):
@@ -88,7 +88,7 @@ def test_pieces_and_steps(name: str) -> None:
         assert_unlooked_is_same(function, name, "padded", torch.float64)
 
 
-@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, BLIND))
 def test_steps_without_gradients(name: str) -> None:
     """A step that nobody differentiates takes fewer calls, on a CPU and on a device."""
     time = length_of(name)
@@ -100,7 +100,7 @@ def test_steps_without_gradients(name: str) -> None:
             assert_close(steps(**given, **MASKS["padded"](time)), known)
 
 
-@pytest.mark.parametrize("name", some(CONTRACTIONS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, BLIND))
 def test_long_inputs_without_numbers(name: str) -> None:
     """On the meta device there are no numbers to look at; the forms are those of long inputs, forward and backward."""
     spec, time = VARIANTS[name], 300

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from attention.cases import (
-    CONTRACTIONS,
     HKV,
+    KINDS,
     NAMES,
     B,
     D,
@@ -107,7 +107,7 @@ def test_steps_after_a_prefill_in_any_form(name, form, dtype):
 
 
 @pytest.mark.parametrize("padded", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "left padding"])
-@pytest.mark.parametrize("name", some(CONTRACTIONS, WITH_FEATURES))
+@pytest.mark.parametrize("name", some(KINDS, WITH_FEATURES))
 def test_chunked_pieces_of_many_chunks(monkeypatch, name, padded):
     monkeypatch.setattr(chunked, "chunk_length", lambda features: 2)
     spec = VARIANTS[name]

@@ -224,6 +224,7 @@ def test_texts_are_joined_to_learn_from_and_measured_apart(tmp_path):
         linearise(resolve(settings(tmp_path, data=[one, other | {"streaming": True}])), tmp_path / "no", quiet=True)
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_and_continued(tmp_path, monkeypatch):
     data = settings(tmp_path)["data"] | {"streaming": True, "shuffle_buffer": 5}
     config = resolve(settings(tmp_path, data=data, stages=["calibrate", "distil"]))

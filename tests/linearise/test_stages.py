@@ -7,6 +7,7 @@ import pytest
 import torch
 from tests.linearise.small import build
 
+from attention.cases import KINDS, some
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -42,7 +43,7 @@ def original():
     return as_original(build("llama"))
 
 
-@pytest.mark.parametrize("name", list(VARIANTS))
+@pytest.mark.parametrize("name", some(KINDS))
 def test_every_row_is_a_target_that_calibration_brings_nearer(name, original):
     specs = target_specs(original, VARIANTS[name])
     student = converted(original, specs, forget_bias=8.0)

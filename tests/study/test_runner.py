@@ -135,6 +135,7 @@ def test_a_failed_run_is_told_and_is_the_exit_code_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("softmax_rnn.study.runner.LocalRunner", lambda jobs: InThisProcess())
     Path("broken.jsonl").write_text('{"text": ')
     grids = {"one": {"settings": SETTINGS | {"data": "broken.jsonl"}, "vary": {"variant": ["softmax"]}}}
     tiny_study(tmp_path, scales={"cpu": {"minutes": 1, "grids": grids}}, claims=[])
