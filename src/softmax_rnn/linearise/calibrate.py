@@ -1,4 +1,4 @@
-"""The stage `calibrate`: fit the closed forms, keep the better one, choose the layers of a budget."""
+"""The stage `calibrate`: fit the closed forms, keep the best one, choose the layers of a budget."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from softmax_rnn.analysis.perplexity import perplexity
-from softmax_rnn.data.rows import Row
+from softmax_rnn.data.rows import IGNORED, Row, collate
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.closed_form import METHODS, apply, head_sums
+from softmax_rnn.linearise.distil import divergence_sum
 from softmax_rnn.linearise.layers import choose, costs, layer_bytes
 from softmax_rnn.linearise.models import RowReader, attentions, converted
 from softmax_rnn.linearise.settings import LineariseConfig
 from softmax_rnn.model.convert import specs_of
-from softmax_rnn.train.evaluation import evaluate
 
+UNCHANGED = "unchanged"
+"""The student as it was converted: where that is close to the original already, a fit to few tokens can be worse."""
 LAYER_TOKENS = 1024
 """Tokens on which the cost of each layer is measured."""
 
@@ -27,21 +29,41 @@ LAYER_TOKENS = 1024
 def calibrated(
     config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The student with the closed form that does better on the last quarter of the rows, and what was tried."""
+    """The student with the closed form, or none, that is closest to the original on the last quarter of the rows."""
     held = max(1, len(rows) // 4)
     sums = head_sums(original, student, rows[:-held] or rows)
-    tried: dict[str, float] = {}
-    weights: dict[str, dict[str, Tensor]] = {}
+    weights = {UNCHANGED: _output_weights(student)}
     for method in METHODS:
         apply(student, original, sums, method)
-        weights[method] = {n: x.clone() for n, x in student.state_dict().items() if n.endswith("o_proj.weight")}
-        tried[method] = evaluate(RowReader(student), rows[-held:], batch_size=1, device=student.device).loss
+        weights[method] = _output_weights(student)
+    tried = divergences(original, student, weights, rows[-held:])
     best = min(tried, key=lambda name: math.inf if math.isnan(tried[name]) else tried[name])
     student.load_state_dict(weights[best], strict=False)
     result: dict[str, Any] = {"method": best, "tried": tried, "tokens": len(rows) * config.context}
     if config.chooses_layers:
         student, result["layers"] = hybrid(config, original, student, rows[-held:])
     return student, result
+
+
+def _output_weights(student: PreTrainedModel) -> dict[str, Tensor]:
+    return {name: x.clone() for name, x in student.state_dict().items() if name.endswith("o_proj.weight")}
+
+
+@torch.no_grad()
+def divergences(
+    original: PreTrainedModel, student: PreTrainedModel, weights: dict[str, dict[str, Tensor]], rows: Sequence[Row]
+) -> dict[str, float]:
+    """The KL divergence to the original per token, with each of these weights in the student."""
+    sums, tokens = dict.fromkeys(weights, 0.0), 0
+    for row in rows:
+        inputs = {name: x.to(original.device) for name, x in collate([row]).items()}
+        counted = inputs.pop("targets") != IGNORED
+        wanted = RowReader(original)(**inputs).logits
+        for name, known in weights.items():
+            student.load_state_dict(known, strict=False)
+            sums[name] += float(divergence_sum(RowReader(student)(**inputs).logits, wanted, counted))
+        tokens += int(counted.sum())
+    return {name: total / max(tokens, 1) for name, total in sums.items()}
 
 
 def hybrid(

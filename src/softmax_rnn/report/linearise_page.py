@@ -74,8 +74,8 @@ def _losses(value: Record) -> Section:
     tried = value["calibration"].get("tried")
     if tried:
         shown = ", ".join(f"{name} {loss:.4f}" for name, loss in tried.items() if loss is not None)
-        words = "Calibration tried a scale per head and a whole output projection, both in closed form. Loss on text"
-        words += f" that neither had read: {shown}. It kept: {value['calibration']['method']}."
+        words = "Calibration tried a scale per head and a whole output projection, both in closed form. KL divergence"
+        words += f" to the original on text that was not fitted: {shown}. It kept: {value['calibration']['method']}."
         blocks.append(Prose(words))
     return Section("result", "What each stage gained", blocks)
 
