@@ -7,11 +7,12 @@ other tests compare with the oracle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from attention.cases import (
     KINDS,
@@ -109,6 +110,30 @@ def test_long_inputs_without_numbers(name: str) -> None:
     grads = torch.autograd.grad(output.sum(), list(given.values()), allow_unused=True)
     assert output.shape == (*given["q"].shape[:3], given["v"].shape[-1])
     assert all(g is None or g.shape == x.shape for g, x in zip(grads, given.values(), strict=True))
+
+
+@pytest.mark.parametrize("device", ["meta", "fake"])
+@pytest.mark.parametrize("name", ["softmax", "taylor_2", "linear_elu", "softmax_l2"])
+def test_tensors_without_numbers_in_every_form(name: str, device: str) -> None:
+    """A fake tensor cannot be walked along time: in a traced graph the recurrent form refuses, in one line."""
+    spec = VARIANTS[name]
+    for form in allowed_forms(spec):
+        with FakeTensorMode() if device == "fake" else nullcontext():
+            given = {n: torch.empty(1, 2, 16, 4, device="cpu" if device == "fake" else "meta") for n in "qkv"}
+            if (device, form) == ("fake", "recurrent"):
+                with pytest.raises(InputError, match="a graph for any length cannot walk along time"):
+                    attend(spec, **given, form=form)
+            else:
+                assert attend(spec, **given, form=form).shape == (1, 2, 16, 4)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("form", ["parallel", "fused", "recurrent"])
+def test_softmax_under_vmap(form: str) -> None:
+    q, k, v = torch.randn(3, 3, 1, 2, 12, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    together = torch.func.vmap(lambda *one: attend(VARIANTS["softmax"], *one, form=form))(q, k, v)
+    apart = torch.stack([attend(VARIANTS["softmax"], *one, form=form) for one in zip(q, k, v, strict=True)])
+    assert_close(together, apart)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e9])
