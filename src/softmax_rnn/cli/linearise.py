@@ -159,18 +159,12 @@ def part(text: str, option: str) -> float:
 
 
 def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
-    import tempfile
-
     from softmax_rnn.linearise.run import check_folder
-    from softmax_rnn.train.launch import launch
+    from softmax_rnn.train.launch import launch_command
 
     check_folder(config, output)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "linearise.yaml"
-        file.write_text(config.to_yaml(), encoding="utf-8")
-        command = [sys.executable, "-m", "softmax_rnn", "linearise", "--config", str(file), "--output", str(output)]
-        code = launch([*command, "--json"] if as_json else command, processes)
-    raise typer.Exit(code)
+    options = ["--json"] if as_json else []
+    raise typer.Exit(launch_command("linearise", config.to_yaml(), output, options, processes))
 
 
 def _run(config: Any, output: Path, as_json: bool) -> None:

@@ -125,18 +125,12 @@ def _dry_run(config: Any, as_json: bool, processes: int | None) -> None:
 
 def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
     """Start the training processes, each as its own command, and end with their exit code."""
-    import tempfile
-
     from softmax_rnn.experiment.training import check_run
-    from softmax_rnn.train.launch import launch
+    from softmax_rnn.train.launch import launch_command
 
     check_run(config, output, processes)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "config.yaml"
-        file.write_text(config.to_yaml(), encoding="utf-8")
-        command = [sys.executable, "-m", "softmax_rnn", "train", "--config", str(file), "--output", str(output)]
-        code = launch([*command, "--json"] if as_json else command, processes)
-    raise typer.Exit(code)
+    options = ["--json"] if as_json else []
+    raise typer.Exit(launch_command("train", config.to_yaml(), output, options, processes))
 
 
 def _train(config: Any, output: Path, as_json: bool) -> None:

@@ -10,12 +10,24 @@ import os
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 _GRACE = 2.0
 """Seconds for the others to end by themselves after one has failed; after that they wait for it in vain."""
+
+
+def launch_command(name: str, settings: str, output: Path, options: Sequence[str], processes: int) -> int:
+    """The exit code of ``softmax-rnn NAME`` in this many processes, with its settings as YAML."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "config.yaml"
+        file.write_text(settings, encoding="utf-8")
+        command = [sys.executable, "-m", "softmax_rnn", name, "--config", str(file), "--output", str(output)]
+        return launch([*command, *options], processes)
 
 
 def launch(command: Sequence[str], processes: int) -> int:
