@@ -22,6 +22,7 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own
 QUICK = [("taylor_2", "both"), pytest.param("forgetting_transformer", "plain", marks=pytest.mark.slow)]
 INDUCTOR = ["gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6", "retnet", "alibi", "performer_64"]
 LENGTHS = (40, 65)

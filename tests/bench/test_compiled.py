@@ -11,7 +11,17 @@ import torch
 
 from softmax_rnn.attention.kernels.triton import tiles
 from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, Tile, candidates, table
-from softmax_rnn.bench.compiled import BLOCK_KERNELS, DIMS, DTYPES, Cell, Figures, cases_of, figures, fits
+from softmax_rnn.bench.compiled import (
+    BLOCK_KERNELS,
+    DIMS,
+    DTYPES,
+    STATE_KERNELS,
+    Cell,
+    Figures,
+    cases_of,
+    figures,
+    fits,
+)
 from softmax_rnn.bench.kernel_counts import counts
 
 TABLE = table()
@@ -57,11 +67,12 @@ def test_every_row_spills_nothing_fits_and_uses_tensor_cores():
             assert found["products"] > 0
 
 
-def test_the_blockwise_kernels_have_proven_tiles_in_bfloat16():
+def test_every_kernel_of_blocks_and_states_has_proven_tiles():
+    """Of linear walks some have none, and are not used."""
     there = {(row["kernel"], row["target"], row["dim"], row["dtype"]) for row in TABLE}
     assert len(there) == len(TABLE)
     assert there <= set(product(KERNELS, SHARED_MEMORY, DIMS, DTYPES))
-    assert there >= set(product(BLOCK_KERNELS, ("sm80", "sm90"), DIMS, ("bfloat16",)))
+    assert there >= set(product((*BLOCK_KERNELS, *STATE_KERNELS), SHARED_MEMORY, DIMS, DTYPES))
 
 
 def test_tiles_that_ship_are_candidates():

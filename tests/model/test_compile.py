@@ -13,6 +13,7 @@ from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 from softmax_rnn.model.sizes import build_config
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own
 VOCABULARY = 32
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -91,7 +93,8 @@ def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], F
 
 def _by_powers_of_two(y: Tensor) -> tuple[Tensor, Tensor]:
     lowest = -120 if y.dtype == torch.float32 else -1000
-    exponent = torch.frexp(y.detach().abs().amax(-1)).exponent.clamp(min=lowest).to(y.dtype)
+    # By log2 and not frexp, whose exponents inductor cannot vectorise beside float64.
+    exponent = (torch.log2(y.detach().abs().amax(-1)).floor() + 1).clamp(lowest, math.log2(torch.finfo(y.dtype).max))
     return y * torch.exp2(-exponent)[..., None], exponent
 
 
