@@ -49,11 +49,11 @@ BLIND = [name for name in NAMES if name not in LOOKING]
 
 
 def assert_unlooked_is_same(function: Callable[..., Tensor], name: str, mask: str, dtype: torch.dtype) -> None:
-    given, masks = inputs(VARIANTS[name], dtype, time=length_of(name)), MASKS[mask](length_of(name))
+    spec, time = VARIANTS[name], length_of(name)
     with nonpositive.counted():
-        known = run(function, given, **masks)
+        known = run(attention(spec), inputs(spec, time=time), **MASKS[mask](time))
     with as_on_a_device():
-        got = run(function, given, **masks)
+        got = run(function, inputs(spec, dtype, time=time), **MASKS[mask](time))
     assert_same(got, known, dtype)
 
 
