@@ -6,6 +6,7 @@ import pytest
 from tests.experiment.processes import start
 from tests.experiment.small import SETTINGS, final_bytes, same_metrics, write_config
 
+from attention.cases import some
 from softmax_rnn.__main__ import main
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.training import run_training
@@ -98,7 +99,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("tracker", PLACES)
+@pytest.mark.parametrize("tracker", some(["tensorboard"], PLACES))
 def test_trackers_write_without_a_network(config, tracker, tmp_path):
     place, name = PLACES[tracker]
     environment = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}

@@ -93,6 +93,7 @@ def test_a_command_on_a_full_disk_is_one_line(tmp_path, small_files):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_home_that_cannot_be_written_is_not_the_fault_of_the_data(tmp_path):
     (tmp_path / "book.txt").write_text("".join(f"Line {n} of a book.\n" for n in range(99)))
     typed = f"train --data {tmp_path / 'book.txt'} --steps 1 --context 32 --output {tmp_path / 'run'}"

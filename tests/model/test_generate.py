@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from attention.cases import KINDS, some
 from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
@@ -27,7 +28,7 @@ def greedy_without_cache(model, ids, mask, count):
 
 
 @negative_weights
-@pytest.mark.parametrize("variant", MODEL_VARIANTS)
+@pytest.mark.parametrize("variant", some({*KINDS, *SOME}, MODEL_VARIANTS))
 def test_greedy_text_with_left_padding_and_continued(variant):
     model = tiny_model(variant)
     ids, mask = left_padded(tokens(2, 8), 3)
