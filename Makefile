@@ -8,7 +8,7 @@ TOOLS := .venv/.tools
 # One process per core, one thread in each: the tests' shapes are small.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: setup run test test-slow test-all test-browser test-package check docs pictures bench clean
+.PHONY: setup run test test-slow test-rest test-all test-browser test-package check docs pictures bench clean
 
 # Installed again when what is asked for changes; a set-up that was cut off leaves no stamp and starts anew.
 # What the main job needs: studies, and the corpus of the quick one.
@@ -32,9 +32,13 @@ run: $(INSTALLED)
 test: $(TOOLS)
 	$(PYTEST) -m "not slow"
 
-# What `make test` leaves out: the full cross products, the site, the fuzzer.
+# What `make test` leaves out: the full cross products, the site, the fuzzer. SKIP leaves out more: what takes longest.
+LONGEST := tests/fuzz tests/attention/test_compile.py tests/attention/test_triton.py tests/model/test_compile.py
 test-slow: $(TOOLS)
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow $(addprefix --ignore ,$(SKIP))
+
+test-rest:
+	$(MAKE) test-slow SKIP="$(LONGEST)"
 
 # Everything, the browser and the wheel included.
 test-all: test
@@ -76,7 +80,7 @@ test-wheel-base:
 	$(PYTHON) -m venv build/base
 	build/base/bin/python -m pip install --quiet --constraint constraints.txt '$(WHEEL)'
 	cd build && base/bin/python -c "import softmax_rnn as sr, torch; q, k, v = torch.randn(3, 1, 4, 16, 8); print(sr.attend(sr.VARIANTS['softmax'], q, k, v).shape)"
-	cd build && base/bin/softmax-rnn doctor && base/bin/softmax-rnn variants && base/bin/softmax-rnn explain softmax && base/bin/softmax-rnn verify
+	cd build && base/bin/softmax-rnn doctor && base/bin/softmax-rnn variants && base/bin/softmax-rnn explain softmax && base/bin/softmax-rnn verify softmax taylor_2 gla
 	cd build && ! base/bin/softmax-rnn train
 
 test-wheel-all:

@@ -107,16 +107,6 @@ def test_commands_of_the_readme(words, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.strip()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", list(commands("torchrun")), ids=" ".join)
-def test_commands_of_several_processes(words, tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / words[words.index("--output") + 1] / "final" / "model.safetensors").is_file()
-
-
 @pytest.mark.parametrize("words", list(commands("make")), ids=" ".join)
 def test_targets_of_the_readme(words):
     """`make run` takes nine minutes and `make test` is this: it is only looked at where they lead."""

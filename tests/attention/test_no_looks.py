@@ -69,7 +69,7 @@ def test_a_boolean_index_is_a_look() -> None:
         x[x > 1]
 
 
-@pytest.mark.parametrize("mask", ["plain", "both"])
+@pytest.mark.parametrize("mask", [pytest.param("plain", marks=pytest.mark.slow), "both"])
 @pytest.mark.parametrize("name", some(names=BLIND))
 def test_every_row_on_its_default_form(name: str, mask: str) -> None:
     assert_unlooked_is_same(attention(VARIANTS[name]), name, mask, torch.float64)

@@ -50,8 +50,11 @@ QUICK = {
 def interpreted(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
     """The errors of all cases, in a process whose kernels run in the interpreter."""
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    names = [case["name"] for case in cases.values() if "name" in case]
+    modules = {type(part).__module__ for name in names for part in VARIANTS[name].parts}
+    added = [f"import {module}" for module in sorted(modules) if not module.startswith("softmax_rnn.")]
     done = subprocess.run(
-        [sys.executable, "-m", "attention.interpreted"],
+        [sys.executable, "-c", "; ".join([*added, "from attention.interpreted import main", "main()"])],
         input=json.dumps(cases),
         capture_output=True,
         text=True,

@@ -49,7 +49,7 @@ def test_greedy_text_with_left_padding_and_continued(variant):
 
 
 @negative_weights
-@pytest.mark.parametrize("variant", MODEL_VARIANTS)
+@pytest.mark.parametrize("variant", some({*KINDS, *SOME}, MODEL_VARIANTS))
 def test_logits_of_pieces_are_those_of_the_whole(variant):
     model, ids = tiny_model(variant, learned_positions=True), tokens(2, 9)
     ids, mask = left_padded(ids, 2)
