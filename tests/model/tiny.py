@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from softmax_rnn.model import SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
@@ -42,6 +43,16 @@ def tiny_model(variant: str = "softmax", seed: int = 0, **overrides: Any) -> Sof
 
 def tokens(batch: int = 2, time: int = 9, seed: int = 1) -> Tensor:
     return torch.randint(0, VOCAB, (batch, time), generator=torch.Generator().manual_seed(seed))
+
+
+def same_model(loaded: PreTrainedModel, model: PreTrainedModel, ids: Tensor) -> bool:
+    """Weights equal bit for bit, logits up to rounding: the place of weights in memory can change a last bit."""
+    one, other = loaded.state_dict(), model.state_dict()
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    with torch.no_grad():
+        logits, expected = loaded(input_ids=ids).logits, model(input_ids=ids).logits
+    tolerance = 1e-12 if expected.dtype == torch.float64 else 1e-5
+    return bool((logits - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def left_padded(ids: Tensor, count: int) -> tuple[Tensor, Tensor]:
