@@ -14,7 +14,7 @@ from repository_links import ROOT
 from variant_page import breakable
 
 from softmax_rnn.report.claims_page import counts_text
-from softmax_rnn.report.study_words import beside_ours
+from softmax_rnn.report.study_words import beside_ours, machines_text
 from softmax_rnn.study.result_file import is_results, read_results
 from softmax_rnn.study.scoreboard import scoreboard
 
@@ -46,8 +46,10 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     yield from (f"*What was known:* {study['found'].strip()}", "")
     option = "" if scale == "cpu" else f" --scale {scale}"
     hours = sum(run["seconds"] or 0 for run in results["runs"]) / 3600
-    yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machine['processor']},"
-    yield f"{machine['cores']} cores, torch {machine['torch']}: {len(results['runs'])} runs, {hours:.1f} core hours."
+    yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machines_text(results)},"
+    finished, planned = sum(run["state"] == "finished" for run in results["runs"]), len(results["runs"])
+    said = f"{planned} runs" if finished == planned else f"**unfinished, {finished} of {planned} runs**"
+    yield f"{machine['cores']} cores, torch {machine['torch']}: {said}, {hours:.1f} core hours."
     yield from (f"[All numbers](benchmarks/{path.name}).", "")
     yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
     for one in results["claims"]:

@@ -10,6 +10,7 @@ import re
 import resource
 import shutil
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,15 @@ def processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
+
+
+def processor_kind(facts: Mapping[str, Any]) -> str:
+    """The kind of processor that `describe` has named: runs of one kind repeat to the last digit.
+
+    >>> processor_kind({"processor": "AMD EPYC", "vector_instructions": "AVX2", "cores": 2})
+    'AMD EPYC, AVX2'
+    """
+    return ", ".join(str(facts[name]) for name in ("processor", "vector_instructions", "card") if facts.get(name))
 
 
 def describe() -> dict[str, Any]:

@@ -77,6 +77,12 @@ def test_a_run_of_two_grids_is_trained_once(tmp_path: Path):
     assert (whole.count, len(whole.left)) == (1, 1)
 
 
+def test_runs_are_trained_seed_by_seed(tmp_path: Path):
+    whole = StudyRun(*tiny_study(tmp_path), "cpu", tmp_path / "out", "x")
+    pairs = [(run.config.seed, run.config.variant) for run in whole.left]
+    assert pairs == [(0, "softmax"), (0, "linear_elu"), (1, "softmax"), (1, "linear_elu")]
+
+
 def test_what_another_study_has_finished_is_taken_over(finished: tuple[StudyRun, list[Event]], tmp_path: Path):
     whole, _ = finished
     vary = {"variant": ["softmax"], "seed": [0, 7]}

@@ -26,6 +26,13 @@ BEHIND = claim(kind="behind", what="b", than="a")
 EQUAL = claim(kind="equal", what="b", to="a", within=0.1)
 
 
+def test_runs_of_two_processors_are_not_paired():
+    here = runs({"a": [1.0, 1.1, 0.9], "b": [1.5, 1.6, 1.4]})
+    there = [Measured(run.varied, run.metrics, "other") for run in here]
+    assert decide(BEHIND, [*here[:3], *there[3:]]).evidence == "runs are missing"
+    assert decide(BEHIND, [*here[:3], *there[:3], *there[3:]]).evidence.endswith("3 seeds")
+
+
 @pytest.mark.parametrize(
     ("rule", "a", "b", "state"),
     [

@@ -40,6 +40,10 @@ def study(
     check: Annotated[
         Path | None, typer.Option(help="Train a sample of a saved result's runs again and say what changed.")
     ] = None,
+    continue_from: Annotated[
+        Path | None,
+        typer.Option(help="Count the finished runs of a saved result as finished: a study on another machine."),
+    ] = None,
     runs: Annotated[int, typer.Option(help="With --check: how many runs, evenly spaced in the file.", min=1)] = 3,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
@@ -50,6 +54,7 @@ def study(
       softmax-rnn study quick --dry-run
       softmax-rnn study sec4.1-denominator --jobs 2 --output runs/denominator
       softmax-rnn study quick --check benchmarks/2026-11-16-quick.json --runs 3
+      softmax-rnn study quick --continue-from half.json
       softmax-rnn study new my-study.yaml
     """
     if name == "new":
@@ -74,7 +79,8 @@ def study(
     from softmax_rnn.study.checks import check_data
     from softmax_rnn.study.execution import StudyRun
 
-    whole = StudyRun(short, loaded, scale, folder, _command(name, scale, output))
+    command = _command(name, scale, output, continue_from)
+    whole = StudyRun(short, loaded, scale, folder, command, continue_from)
     check_data(whole.left)
     if as_json and dry_run:
         print_json({"study": short, "minutes": whole.expected_minutes(), "runs": [run.name for run in whole.left]})
@@ -141,10 +147,11 @@ def _runner(name: str, jobs: int | None) -> Runner:
     return LocalRunner(jobs or default_jobs())
 
 
-def _command(name: str, scale: str, output: Path | None) -> str:
+def _command(name: str, scale: str, output: Path | None, continue_from: Path | None) -> str:
     words = ["softmax-rnn", "study", name]
     words += ["--scale", scale] if scale != "cpu" else []
     words += ["--output", str(output)] if output is not None else []
+    words += ["--continue-from", str(continue_from)] if continue_from is not None else []
     return shlex.join(words)
 
 

@@ -49,8 +49,9 @@ def counts_text(studies: Sequence[Board]) -> str:
     for study in studies:
         for row in study["claims"]:
             scales.setdefault(row["scale"], Counter())[row["state"]] += 1
+    shown = (*STATES, "unfinished", "not run")
     return "; ".join(
-        f"{scale}: " + ", ".join(f"{counts[state]} {state}" for state in (*STATES, "not run") if counts[state])
+        f"{scale}: " + ", ".join(f"{counts[state]} {state}" for state in shown if counts[state])
         for scale, counts in scales.items()
     )
 

@@ -49,12 +49,33 @@ def facts_of(results: Results) -> dict[str, str]:
         "Runs": counts_text(results),
         "Seeds": str(seeds_of(final)) if final else None,
         "Scale": study.get("scale"),
-        "Machine": machine.get("processor"),
+        "Machine": machines_text(results),
         "Cores": machine.get("cores"),
         "torch": machine.get("torch"),
         "softmax-rnn": machine.get("softmax_rnn"),
     }
     return {name: str(fact) for name, fact in facts.items() if fact}
+
+
+def machines_text(results: Results) -> str:
+    """The kind of processor; where seeds ran on several, which on which.
+
+    >>> run = {"state": "finished", "processor": "A, AVX2", "settings": {"seed": 0}}
+    >>> other = run | {"processor": "B, AVX512"}
+    >>> runs = [run, run | {"settings": {"seed": 1}}, other | {"settings": {"seed": 2}}]
+    >>> machines_text({"machine": {"processor": "B"}, "runs": runs})
+    'A, AVX2 (seeds 0, 1) and B, AVX512 (seed 2)'
+    """
+    seeds: dict[str, set[int]] = {}
+    for entry in results["runs"]:
+        if entry["state"] == "finished":
+            seeds.setdefault(entry.get("processor", ""), set()).add(entry["settings"].get("seed", 0))
+    if len(seeds) < 2:
+        return next(iter(seeds), "") or results["machine"].get("processor", "")
+    return " and ".join(
+        f"{kind} ({'seed' if len(ran) == 1 else 'seeds'} {', '.join(map(str, sorted(ran)))})"
+        for kind, ran in seeds.items()
+    )
 
 
 def verdicts_section(results: Results) -> Section | None:

@@ -20,10 +20,12 @@ from typing import Any
 
 from softmax_rnn.attention.table.models import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.console import plural
 from softmax_rnn.machine import describe
 from softmax_rnn.study.contrasts import METRIC, effects, trend
 from softmax_rnn.study.definition import Claim, Study
 from softmax_rnn.study.rule_words import margin_text
+from softmax_rnn.study.rules import mentioned
 from softmax_rnn.study.summary import summary
 from softmax_rnn.study.verdicts import Measured, decide
 
@@ -59,7 +61,11 @@ def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str, step: i
     """The finished runs of a grid whose metric is a number, at the end or at the test of a step."""
     finished = [entry for entry in entries if entry["grid"] == grid and entry["result"]]
     found = [(entry, entry["result"] if step is None else _at(entry, metric, step)) for entry in finished]
-    return [Measured(entry["varied"], metrics) for entry, metrics in found if _finite(metrics.get(metric))]
+    return [
+        Measured(entry["varied"], metrics, entry.get("processor", ""))
+        for entry, metrics in found
+        if _finite(metrics.get(metric))
+    ]
 
 
 def _at(entry: dict[str, Any], metric: str, step: int) -> dict[str, Any]:
@@ -90,12 +96,17 @@ def decided(claims: Sequence[Claim], entries: Sequence[dict[str, Any]]) -> list[
 
 def _decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     decision = decide(claim, _measured(entries, claim.grid, claim.metric, claim.step))
+    named = mentioned(claim.rule)
+    asked = [one for one in entries if one["grid"] == claim.grid and str(one["varied"].get(claim.compares)) in named]
+    left = sum(entry["state"] in ("planned", "incomplete") for entry in asked)
     return {
         "claim": claim.says,
         "paper": claim.paper,
-        "state": decision.state,
-        "evidence": decision.evidence,
-        "needed": decision.needed,
+        # The number of runs was fixed beforehand: a claim is decided when all of its runs are over.
+        "state": "undecided" if left else decision.state,
+        "evidence": f"so far {decision.evidence}" if left else decision.evidence,
+        "needed": f"the other {left} of its {plural(len(asked), 'run')}" if left else decision.needed,
+        "left": left,
         "margin": margin_text(claim),
         "rule": decision.rule,
         "definition": claim.model_dump(),

@@ -23,12 +23,15 @@ _TESTED = ("test_loss", "test_accuracy", "test_loss_by_position")
 
 
 class Entries:
-    """The entries of planned runs. Grids may share a folder; it is read once for all of them."""
+    """The entries of planned runs. Grids may share a folder; it is read once for all of them.
 
-    def __init__(self, runs: Sequence[PlannedRun]) -> None:
+    ``known`` has the entries of runs whose folders are elsewhere.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun], known: Mapping[Path, Entry] | None = None) -> None:
         self._runs = list(runs)
         self._errors: dict[Path, str] = {}
-        self._read: dict[Path, Entry] = {}
+        self._read: dict[Path, Entry] = dict(known or {})
 
     def changed(self, folder: Path, error: str | None = None) -> None:
         """Something has happened to the run in a folder: it is read again when next needed."""
@@ -46,7 +49,7 @@ class Entries:
         for run in self._runs:
             if run.folder not in self._read:
                 self._read[run.folder] = _measured(run, self._errors.get(run.folder))
-        return [_asked(run) | self._read[run.folder] for run in self._runs]
+        return [self._read[run.folder] | _asked(run) for run in self._runs]
 
 
 def run_entry(run: PlannedRun, error: str | None = None) -> Entry:
@@ -78,6 +81,7 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
         "accuracy_curve": [[line["step"], line["test_accuracy"]] for line in tested],
         "by_position": tested[-1]["test_loss_by_position"] if tested else [],
         "seconds": _seconds(trained),
+        "processor": folder.processor(),
         **_score_curves(tested),
     }
 

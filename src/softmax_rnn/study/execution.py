@@ -10,6 +10,7 @@ from typing import Any
 from softmax_rnn.files import write_json
 from softmax_rnn.study.checks import check_data
 from softmax_rnn.study.collect import study_results
+from softmax_rnn.study.continued import Continued, continued
 from softmax_rnn.study.definition import Study
 from softmax_rnn.study.entries import Entries
 from softmax_rnn.study.runner import Event, LocalRunner, Runner, Watch, unfinished
@@ -24,13 +25,19 @@ _REST = 20
 class StudyRun:
     """The runs of a study in a folder, and what became of them."""
 
-    def __init__(self, name: str, study: Study, scale: str, output: Path, command: str) -> None:
+    def __init__(
+        self, name: str, study: Study, scale: str, output: Path, command: str, continue_from: Path | None = None
+    ) -> None:
         self.name, self.study, self.scale, self.output, self.command = name, study, scale, output, command
         self.runs: list[PlannedRun] = planned_runs(study, scale, output)
-        self.shared: dict[Path, Path] = finished_in_other_studies(self.runs, output)
-        self._entries = Entries(self.runs)
+        before = continued(continue_from, name, scale, self.runs) if continue_from else Continued()
+        self.taken = before.entries
+        """What a saved result has finished, by folder."""
+        missing = [run for run in self.runs if run.folder not in self.taken]
+        self.shared: dict[Path, Path] = finished_in_other_studies(missing, output)
+        self._entries = Entries(self.runs, self.taken)
         self._rest_until = 0.0
-        self._terms: dict[str, Any] | None = None
+        self._terms = before.terms
         self._lock = threading.Lock()
 
     @property
@@ -40,8 +47,8 @@ class StudyRun:
 
     @property
     def left(self) -> list[PlannedRun]:
-        """Runs that are not finished, here or in another study beside this one."""
-        return [run for run in unfinished(self.runs) if run.folder not in self.shared]
+        """Runs that are not finished, here, in another study beside this one, or in the result that it continues."""
+        return [run for run in unfinished(self.runs) if run.folder not in {*self.shared, *self.taken}]
 
     @property
     def count(self) -> int:
@@ -80,7 +87,7 @@ class StudyRun:
                 self.write()
                 raise
         if self.study.terms is not None:
-            self._terms = trained_terms(self.runs, self.study.terms, self.output)
+            self._terms = trained_terms(self.runs, self.study.terms, self.output) or self._terms
         return self.write()
 
     def _write_sometimes(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from softmax_rnn.errors import InputError
 
 METRICS = ("test_loss", "train_loss", "test_accuracy")
-PLACES = ("processor", "vector_instructions", "threads", "torch", "python", "softmax_rnn")
+PLACES = ("threads", "torch", "python", "softmax_rnn")
 """What can change the last digits from machine to machine."""
 
 
@@ -33,10 +33,11 @@ def recheck(
     """Train the sample again in a folder, and compare; runs that were begun continue."""
     from softmax_rnn.experiment.config import resolve
     from softmax_rnn.experiment.training import run_training
-    from softmax_rnn.machine import describe
+    from softmax_rnn.machine import describe, processor_kind
 
     rows: list[dict[str, Any]] = []
-    for entry in sample(results["runs"], count):
+    chosen = sample(results["runs"], count)
+    for entry in chosen:
         say(f"check: {entry['name']}")
         config = resolve(entry["settings"])
         before = entry["result"]
@@ -49,5 +50,7 @@ def recheck(
         now = outcome.result
         rows += [{"run": entry["name"], "metric": name, "was": before[name], "is": now.get(name)} for name in known]
     then, here = results["machine"], describe()
-    differs = {name: [then.get(name), here.get(name)] for name in PLACES if then.get(name) != here.get(name)}
+    kinds = "; ".join(dict.fromkeys(entry["processor"] for entry in chosen))
+    pairs = {"processor": [kinds, processor_kind(here)]} | {name: [then.get(name), here.get(name)] for name in PLACES}
+    differs = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     return {"rows": rows, "moved": [row for row in rows if row["was"] != row["is"]], "machine": differs}

@@ -16,6 +16,7 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in
 from softmax_rnn.files import finite, write_whole
+from softmax_rnn.machine import processor_kind
 from softmax_rnn.study.collect import asked_of, decided
 from softmax_rnn.study.definition import STUDIES, Claim, load_study
 from softmax_rnn.study.result_check import check_claims, check_results
@@ -61,6 +62,7 @@ def read_results(path: Path) -> dict[str, Any]:
             entry["settings"] = common | entry["settings"]
         check_results(value)
         for entry in value["runs"]:
+            entry.setdefault("processor", processor_kind(value["machine"]))
             if entry["result"] is not None and "by_position" in entry:
                 entry["result"].setdefault("test_loss_by_position", entry["by_position"])
         results = judged(value)

@@ -164,9 +164,9 @@ def _ask(worker: subprocess.Popen[str], run: PlannedRun) -> dict[str, Any]:
 
 
 def unfinished(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """The runs that are left, each folder once."""
+    """The runs that are left, each folder once, seed by seed: a study that is cut short has compared whole seeds."""
     left: dict[str, PlannedRun] = {}
     for run in runs:
         if not (run.folder / "result.json").exists():
             left.setdefault(str(run.folder), run)
-    return list(left.values())
+    return sorted(left.values(), key=lambda run: run.config.seed)

@@ -13,7 +13,7 @@ from softmax_rnn.errors import InputError
 from softmax_rnn.study.definition import STUDIES, Study, load_study
 from softmax_rnn.study.result_file import is_results, read_results
 
-NOT_RUN = "not run"
+NOT_RUN, UNFINISHED = "not run", "unfinished"
 CHEAP = ("cpu", "overnight")
 """Scales that need no GPU: only these are asked for where they are missing."""
 
@@ -54,6 +54,7 @@ def _claims(name: str, saved: dict[str, tuple[Path, dict[str, Any]]], study: Stu
     for scale, (path, results) in saved.items():
         for claim in results["claims"]:
             row = {key: claim.get(key, "") for key in ("claim", "paper", "state", "margin", "evidence", "needed")}
+            row |= {"state": UNFINISHED} if claim.get("left") else {}
             rows.append(row | {"scale": scale, "file": path.name})
     for scale in CHEAP if study else ():
         if study and scale in study.scales and scale not in saved:

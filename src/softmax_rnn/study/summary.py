@@ -60,7 +60,7 @@ class Panel:
     def measured(self, metric: str) -> list[Measured]:
         """The finished runs whose metric is a number."""
         return [
-            Measured(entry["varied"], entry["result"])
+            Measured(entry["varied"], entry["result"], entry.get("processor", ""))
             for entry in self.entries
             if entry["result"] and _is_number(entry["result"].get(metric))
         ]
@@ -128,7 +128,7 @@ def _rate(group: Sequence[Measured], metric: str) -> dict[str, Any]:
 def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
     """Tokens per second, relative to the baseline's of the same seed."""
     ours, theirs = (
-        {entry["varied"].get("seed"): entry["result"].get("tokens_per_second") for entry in panel.best(name)}
+        {_pair(entry): entry["result"].get("tokens_per_second") for entry in panel.best(name)}
         for name in (variant, BASELINE)
     )
     ratios = [ours[seed] / theirs[seed] for seed in ours if ours[seed] and theirs.get(seed)]
@@ -171,14 +171,19 @@ def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[st
 
 def _gap_curve(place: dict[str, Any], ours: Sequence[Entry], theirs: Sequence[Entry]) -> Iterator[dict[str, Any]]:
     """The paired difference in test loss to the baseline at each step at which both were tested."""
-    reference = {entry["varied"].get("seed"): dict(entry["test_curve"]) for entry in theirs}
+    reference = {_pair(entry): dict(entry["test_curve"]) for entry in theirs}
     curves = []
     for entry in ours:
-        other = reference.get(entry["varied"].get("seed"), {})
+        other = reference.get(_pair(entry), {})
         pairs = [(step, loss, other.get(step)) for step, loss in entry["test_curve"]]
         curves.append([(step, a - b) for step, a, b in pairs if _is_number(a) and _is_number(b)])
     for step, values in _together([curve for curve in curves if curve]):
         yield place | {"kind": "gap", "step": step, **values}
+
+
+def _pair(entry: Entry) -> tuple[Any, str]:
+    """Runs are paired by their seed, on one kind of processor."""
+    return entry["varied"].get("seed"), entry.get("processor", "")
 
 
 def position_rows(panel: Panel) -> Iterator[dict[str, Any]]:

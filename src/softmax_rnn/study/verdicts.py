@@ -38,10 +38,11 @@ _UNSAID = ("source", "config", "streaming", "test_fraction", "test_documents", "
 
 @dataclass(frozen=True)
 class Measured:
-    """A finished run: its varied settings and its metrics."""
+    """A finished run: its varied settings, its metrics and the kind of processor that it ran on."""
 
     varied: Mapping[str, Any]
     metrics: Mapping[str, float]
+    processor: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ def best_rate(runs: Sequence[Measured], variant: str, metric: str) -> dict[str, 
 
 
 def by_seed(runs: Sequence[Measured], variant: str, metric: str) -> dict[Any, float]:
-    """The metric of each seed, at the variant's best learning rate."""
+    """The metric of each seed and kind of processor, at the variant's best learning rate: what pairs are made of."""
     rates = best_rate(runs, variant, metric)
     if not rates:
         return {}
-    return {run.varied.get("seed"): run.metrics[metric] for run in next(iter(rates.values()))}
+    return {(run.varied.get("seed"), run.processor): run.metrics[metric] for run in next(iter(rates.values()))}
 
 
 def difference(runs: Sequence[Measured], what: str, than: str, metric: str) -> Interval | None:
@@ -125,7 +126,7 @@ def _compared(run: Measured, setting: str) -> Measured:
     if setting == "variant":
         return run
     varied = {"attention" if name == "variant" else name: run.varied[name] for name in run.varied if name != setting}
-    return Measured({**varied, "variant": run.varied[setting]}, run.metrics)
+    return Measured({**varied, "variant": run.varied[setting]}, run.metrics, run.processor)
 
 
 def _short(variant: str) -> str:
