@@ -14,11 +14,21 @@ from repository_links import ROOT
 from variant_page import breakable
 
 from softmax_rnn.report.claims_page import counts_text
+from softmax_rnn.report.elements import ChartBlock, Prose, Section, TableBlock
+from softmax_rnn.report.study_contrasts import effects_section, trends_section
 from softmax_rnn.report.study_words import beside_ours, machines_text
+from softmax_rnn.report.tables import table_markdown
 from softmax_rnn.study.result_file import is_results, read_results
 from softmax_rnn.study.scoreboard import scoreboard
 
 MEASURED = ROOT / "benchmarks"
+ALONG = {
+    "gap": "Behind softmax in test loss",
+    "test_largest_score": "Largest score",
+    "test_dominant_order": "Order of the largest Taylor term",
+    "test_order_within": "Order for 1 %",
+}
+"""Curves that the page shows as tables."""
 
 
 def results_text() -> str:
@@ -34,9 +44,13 @@ def results_text() -> str:
 
 def _claims(study: dict[str, Any]) -> Iterator[str]:
     yield from ("| Claim | Scale | Verdict | Numbers | What would decide it |", "|---|---|---|---|---|")
+    before = None
     for one in study["claims"]:
         margin = f" ({one['margin']})" if one["margin"] else ""
-        yield f"| {one['claim']} | {one['scale']} | **{one['state']}**{margin} | {one['evidence']} | {one['needed']} |"
+        paper = f" *(in the paper: {one['paper']})*" if one["paper"] else ""
+        claim = "" if one["claim"] == before else f"{one['claim']}{paper}"
+        yield f"| {claim} | {one['scale']} | **{one['state']}**{margin} | {one['evidence']} | {one['needed']} |"
+        before = one["claim"]
 
 
 def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
@@ -58,7 +72,37 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
     yield from _final(results["summary"]["final"])
+    for kind, title in ALONG.items():
+        yield from _along([row for row in results["summary"]["curves"] if row["kind"] == kind], title)
+    for section in (effects_section(results), trends_section(results)):
+        yield from _section(section) if section else ()
     yield from _published(results)
+
+
+def _along(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
+    """A quantity on the way, a line per variant and setting, where there were more than a few tests."""
+    rows = [row for row in rows if row["state"] == "finished"]
+    tests = sorted({row["step"] for row in rows})
+    if len(tests) < 6:
+        return
+    steps = [tests[round(part * (len(tests) - 1) / 5)] for part in range(6)]
+    lines: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        lines.setdefault(f"{breakable(row['variant'])} | {_setting(row)}", {})[row["step"]] = row
+    yield from (f"{title}, by step of training:", "")
+    yield f"| Variant | Setting | {' | '.join(map(str, steps))} |"
+    yield f"|---|---|{'---|' * len(steps)}"
+    for name, values in lines.items():
+        yield f"| {name} | {' | '.join(_interval(values.get(step)) for step in steps)} |"
+    yield ""
+
+
+def _section(section: Section) -> Iterator[str]:
+    """The words and the first table of a section of the study's page."""
+    tables = [block if isinstance(block, TableBlock) else block.table for block in section.blocks
+              if isinstance(block, TableBlock | ChartBlock)]  # fmt: skip
+    yield from (block.text for block in section.blocks if isinstance(block, Prose))
+    yield from ("", table_markdown(tables[0]).partition("\n")[2].strip(), "")
 
 
 def _published(results: dict[str, Any]) -> Iterator[str]:
@@ -77,11 +121,14 @@ def _published(results: dict[str, Any]) -> Iterator[str]:
 def _final(rows: list[dict[str, Any]]) -> Iterator[str]:
     yield from ("| Variant | Setting | Seeds | Test loss | Behind softmax | Accuracy |", "|---|---|---|---|---|---|")
     for row in rows:
-        setting = ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in row["setting"].items())
-        cells = [breakable(row["variant"]), setting or row["grid"], str(row["seeds"])]
+        cells = [breakable(row["variant"]), _setting(row), str(row["seeds"])]
         cells += [_interval(row["test_loss"]), _interval(row["gap"], "+"), _interval(row["test_accuracy"])]
         yield f"| {' | '.join(cells)} |"
     yield ""
+
+
+def _setting(row: dict[str, Any]) -> str:
+    return ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in row["setting"].items()) or row["grid"]
 
 
 def _interval(value: dict[str, Any] | None, sign: str = "") -> str:
