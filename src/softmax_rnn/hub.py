@@ -1,4 +1,4 @@
-"""The Hugging Face hub: downloads are tried only where the hub can be reached, which is checked quickly."""
+"""Models by name: short names, folders, and the hub, which is asked only where it can be reached."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import threading
 from functools import cache
 from pathlib import Path
 
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, unknown_name
 
+SHORT_NAMES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
+"""Name → the file in the package that carries the model."""
 PATIENCE = 5.0
 """Seconds for the first answer. The hub's own client would try for half a minute, file by file."""
 
@@ -20,6 +22,30 @@ def is_hub_name(name: str | Path) -> bool:
     """
     text = str(name)
     return not isinstance(name, Path) and text.count("/") == 1 and not text.startswith((".", "/", "~"))
+
+
+def check_name(name: str | Path) -> None:
+    """Refuse a plain word that is neither a folder nor a short name: most likely a misspelt short name.
+
+    >>> check_name("smolm2")
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: unknown model 'smolm2'; did you mean 'smollm2'? (and there is no folder smolm2)
+    """
+    word = isinstance(name, str) and "/" not in name and name not in SHORT_NAMES
+    if word and not Path(name).expanduser().exists():
+        raise InputError(f"{unknown_name('model', name, SHORT_NAMES)} (and there is no folder {name})")
+
+
+def check_folder(name: str | Path) -> None:
+    """Refuse what can be neither the folder of a saved model nor a name on the hub, without loading anything."""
+    folder = Path(name).expanduser()
+    if folder.is_file():
+        raise InputError(f"model: expected the folder of a saved model, got the file {name}")
+    if not folder.is_dir() and not is_hub_name(name):
+        raise InputError(f"model: there is no folder {name}")
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        hint = f"; it is a run, take {name}/final" if (folder / "final" / "config.json").is_file() else ""
+        raise InputError(f"model: the folder {name} has no config.json{hint}")
 
 
 @cache

@@ -72,10 +72,13 @@ def expectation(message: str) -> str:
 
     >>> expectation("Input should be a valid integer, unable to parse string as an integer")
     'a valid integer'
+    >>> expectation("Input should be greater than 0")
+    'a number greater than 0'
     """
     if message.endswith("exceeded maximum size"):
         return "a whole number of at most 64 bits"
-    return message.removeprefix("Input should be ").split(", unable to parse")[0]
+    wanted = message.removeprefix("Input should be ").split(", unable to parse")[0]
+    return f"a number {wanted}" if wanted.startswith(("greater than", "less than")) else wanted
 
 
 def read_settings(path: Path, what: str) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def test_tensors_without_numbers_in_every_form(name: str, device: str) -> None:
         with FakeTensorMode() if device == "fake" else nullcontext():
             given = {n: torch.empty(1, 2, 16, 4, device="cpu" if device == "fake" else "meta") for n in "qkv"}
             if (device, form) == ("fake", "recurrent"):
-                with pytest.raises(InputError, match="a graph for any length cannot walk along time"):
+                with pytest.raises(InputError, match="a graph for any length cannot go position by position"):
                     attend(spec, **given, form=form)
             else:
                 assert attend(spec, **given, form=form).shape == (1, 2, 16, 4)

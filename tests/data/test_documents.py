@@ -78,8 +78,8 @@ def test_an_embedded_corpus_can_be_streamed():
 
 
 def test_what_is_not_there(tmp_path):
-    assert refusal(tmp_path / "no.jsonl") == f"source: no file or folder '{tmp_path}/no.jsonl'"
-    assert refusal("texts/no.jsonl") == "source: no file or folder 'texts/no.jsonl'"
+    assert refusal(tmp_path / "no.jsonl") == f"source: there is no file or folder '{tmp_path}/no.jsonl'"
+    assert refusal("texts/no.jsonl") == "source: there is no file or folder 'texts/no.jsonl'"
     assert refusal("shakespear") == "unknown source 'shakespear'; did you mean 'shakespeare'?"
 
 

@@ -124,7 +124,7 @@ def test_packed_rows_are_the_documents_in_order(jsonl):
 def test_a_place_in_another_stream_is_refused(jsonl):
     state = stream(jsonl[0]).state_dict()
     for other in ({"context": 17}, {"seed": 1}, {"layout": "padded"}, {"shuffle_buffer": 8}):
-        with pytest.raises(InputError, match=r"^state: this place belongs to a stream of other data"):
+        with pytest.raises(InputError, match=r"^state: this position belongs to a stream with another content"):
             stream(jsonl[0], **other).load_state_dict(state)
 
 

@@ -146,7 +146,7 @@ def test_data_that_has_changed_is_refused(tmp_path):
     run_training(config, tmp_path / "run", quiet=True)
     (tmp_path / "run" / "result.json").unlink()
     write_texts(texts, seed=1)
-    with pytest.raises(InputError, match=r"data: it has changed since the run in .* began \(content_hash: "):
+    with pytest.raises(InputError, match=r"data: the data has changed since the run in .* began \(content_hash: "):
         run_training(config, tmp_path / "run", quiet=True)
 
 

@@ -7,6 +7,8 @@ import yaml
 from tests.linearise.small import saved, settings
 
 from softmax_rnn.__main__ import main
+from softmax_rnn.errors import InputError
+from softmax_rnn.linearise.settings import resolve
 
 
 @pytest.fixture
@@ -38,6 +40,13 @@ def test_a_dry_run_makes_nothing(here, capsys):
     words = ["linearise", "model", "--to", "near_far", "--set", "window=8", "--tokens", "50k", "--output", "new"]
     assert main([*words, "--dry-run"]) == 0
     assert "distil: 78 steps" in capsys.readouterr().out
+    assert main([*words, "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["config"]["to"].startswith("near_far") and plan["steps"] == {"transfer": 19, "distil": 78}
+    # What a conversion writes into its folder is read again: the label with its options belongs to the spec.
+    assert resolve(plan["config"]).values() == plan["config"]
+    with pytest.raises(InputError, match="spec: it is not the spec of near_far"):
+        resolve(plan["config"] | {"to": plan["config"]["to"].replace("window 8", "window 9")})
     assert not (here / "new").exists()
 
 
@@ -55,6 +64,15 @@ def test_a_dry_run_makes_nothing(here, capsys):
         ("model --to softmax_l2 --keep-loss 3% --convert-layers 2", "expected one budget, got keep_loss and"),
         ("model --to softmax_l2 --set window=8", "window: softmax_l2 sees all keys; use near_far"),
         ("model --to hedgehog --set order=2", "order: the weights of hedgehog are not a Taylor polynomial"),
+        ('model --to softmax_l2 --set spec={"score":{"kind":"exp"}}', "spec: it is not the spec of softmax_l2"),
+        ("model --to softmax_l2 --set spec=3", "spec: expected parts by name, got 3"),
+        ("model --to softmax_l2 --set distil.weights=some", "distil.weights: expected 'parts', 'attention' or 'all'"),
+        ("model --to near_far --set window=0", "window: expected 1 or more, got 0"),
+        ("model --to softmax_l2 --data mqar", "data: mqar is a recall task; a conversion reads text"),
+        ("model --to softmax_l2 --tokens 999999999999999G", "tokens: expected a number less than or equal to 1"),
+        ("modle --to softmax_l2 --dry-run", "unknown model 'modle'"),
+        ("model --to softmax_l2 --data nope --dry-run", "unknown source 'nope'; expected one of: shakespeare"),
+        ("model --to softmax_l2 --processes 3", "batch_size: expected a multiple of processes × accumulate = 3 × 1"),
         ("model --to softmax_l2 --set distil.rate=1", "unknown setting of distil 'rate'"),
         ("model --to softmax_l2 --set distill.rank=1", "unknown setting 'distill'; did you mean 'distil'?"),
         ("model --to softmax_l2 --text none.txt", "--text: none.txt cannot be read: no such file"),
@@ -67,3 +85,13 @@ def test_wrong_uses_are_one_line(words, said, here, capsys):
     shown = capsys.readouterr().err
     assert said in shown
     assert shown.count("\n") == 1
+    assert not (here / "models").exists()
+
+
+def test_what_only_the_model_can_refuse_leaves_no_folder(here, capsys):
+    words = ["linearise", "--config", config(here), "--stages", "calibrate", "--output", "new"]
+    assert main([*words, "--convert-layers", "99"]) == 2
+    assert "convert_layers: expected at most the 2 layers of the model, got 99" in capsys.readouterr().err
+    assert main([*words, "--state-bytes", "1"]) == 2
+    assert "state_bytes: expected at least the " in capsys.readouterr().err
+    assert not (here / "new").exists()

@@ -54,5 +54,5 @@ def test_what_cannot_be_converted_is_refused_by_name() -> None:
 def test_names() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'softmax'"):
         convert(build("llama"), "sofmax")
-    with pytest.raises(InputError, match="has no specs, convert it first"):
+    with pytest.raises(InputError, match="has no specs; convert it first"):
         specs_of(build("llama"))

@@ -111,7 +111,7 @@ def test_a_smaller_model_may_guess_where_tokens_can_be_taken_back():
     options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
     guessed = model.generate(ids, assistant_model=tiny_model("softmax", seed=1), **options)
     assert torch.equal(guessed, model.generate(ids, **options))
-    with pytest.raises(InputError, match="crop: a state of fixed size holds sums over all positions"):
+    with pytest.raises(InputError, match="crop: a state of fixed size sums over all positions"):
         model.generate(ids, assistant_model=tiny_model("taylor_2"), **options)
 
 

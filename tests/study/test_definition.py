@@ -98,7 +98,10 @@ def test_varied_settings_reach_inside():
     ("change", "said"),
     [
         ({"titel": "x"}, "unknown key of a study 'titel'; did you mean 'title'?"),
-        ({"scales": {"cpu": {"minutes": -1, "grids": {}}}}, "scales.cpu.minutes: expected greater than 0, got -1"),
+        (
+            {"scales": {"cpu": {"minutes": -1, "grids": {}}}},
+            "scales.cpu.minutes: expected a number greater than 0, got -1",
+        ),
         ({"claims": [{"says": "x", "grid": "recal", "rule": {"kind": "falls", "along": ["a", "b"]}}]},
          "unknown grid of a claim 'recal'; did you mean 'recall'?"),
         ({"claims": [{"says": "x", "grid": "recall", "rule": {"kind": "falls", "along": ["softmax", "linear_el"]}}]},

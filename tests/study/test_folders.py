@@ -8,7 +8,11 @@ import pytest
 from softmax_rnn.cli.report import report
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.files import write_json
+from softmax_rnn.study.entries import run_entry
 from softmax_rnn.study.folders import results_of, varied_settings
+from softmax_rnn.study.result_file import judged
+from softmax_rnn.study.runs import PlannedRun
+from softmax_rnn.study.summary import summary
 
 
 def test_runs_are_found_in_their_state(trained):
@@ -78,3 +82,21 @@ def test_runs_with_other_settings_are_not_compared():
         "learning_rate": 1e-3,
     }
     assert varied_settings(runs)[3] == {"variant": "softmax", "seed": 0, "data": "mqar", "data.pairs": 8}
+
+
+def test_a_hybrid_is_never_called_by_its_variant_alone(tmp_path):
+    layers = {"0": "taylor_2"}
+    config = resolve({"layers": layers, "variant": "softmax"})
+    assert varied_settings([config])[0]["layers.0"] == "taylor_2"
+    (tmp_path / "hybrid").mkdir()
+    (tmp_path / "hybrid" / "config.yaml").write_text(config.to_yaml())
+    (run,) = results_of([tmp_path / "hybrid"])["runs"]
+    assert run["label"] == "softmax (0: taylor_2)" and run["varied"]["layers.0"] == "taylor_2"
+    # A grid whose runs all have these layers does not vary them; its tables name them all the same.
+    entry = run_entry(PlannedRun("a", "grid", {"variant": "softmax", "seed": 0}, config, tmp_path / "hybrid"))
+    assert entry["varied"]["layers"] == layers
+    # Nor need the variant vary: a study of seeds, or of layers, has tables too.
+    alone = run_entry(PlannedRun("a", "grid", {"seed": 0}, config, tmp_path / "hybrid"))
+    assert [row["variant"] for row in summary([entry | {"result": {"test_loss": 1.0}}])["final"]] == ["softmax"]
+    assert alone["varied"]["variant"] == "softmax"
+    assert judged({"study": {}, "runs": [entry]})["runs"][0]["label"] == "softmax (0: taylor_2)"

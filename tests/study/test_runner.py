@@ -154,7 +154,7 @@ def test_a_failed_run_is_told_and_is_the_exit_code_of_the_command(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("no/such/folder.txt", "grids.one: source: no file or folder 'no/such/folder.txt'"),
+        ("no/such/folder.txt", "grids.one: source: there is no file or folder 'no/such/folder.txt'"),
         ("shakespear", "grids.one: unknown source 'shakespear'; did you mean 'shakespeare'?"),
     ],
 )
@@ -178,7 +178,7 @@ def test_very_many_runs_are_refused_before_they_are_listed(tmp_path: Path, capsy
         tmp_path, scales={"cpu": {"minutes": 1, "grids": {"one": {"settings": SETTINGS, "vary": vary}}}}, claims=[]
     )
     assert main(["study", str(tmp_path / "tiny.yaml"), "--output", str(tmp_path / "out"), "--dry-run"]) == 2
-    assert "12,000 runs are more than 2,000; --max-runs 12000 allows it" in capsys.readouterr().err
+    assert "expected at most 2,000 runs, got 12,000; --max-runs 12000 allows them" in capsys.readouterr().err
 
 
 def test_each_run_is_read_once_and_no_model_is_built(

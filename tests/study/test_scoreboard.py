@@ -37,6 +37,11 @@ def test_every_claim_stands_there_at_every_scale(tmp_path, monkeypatch, capsys):
     html = Path("runs/claims/report.html").read_text()
     assert "The gate is worse than softmax" in html and "Mongaras" in html
     assert main(["report", "saved"]) == 0
+    assert main(["report", "saved", "--save", "all.json"]) == 2
+    assert "--save: cannot be combined with a folder of saved results" in capsys.readouterr().err
+    one = str(folder / "2026-01-02-quick.json")
+    assert main(["study", "quick", "--check", one, "--scale", "paper"]) == 2
+    assert "the result of the scale cpu, not of paper" in capsys.readouterr().err
 
 
 def test_a_saved_result_is_checked_by_training_again(tmp_path, monkeypatch, capsys):
@@ -59,6 +64,10 @@ def test_a_saved_result_is_checked_by_training_again(tmp_path, monkeypatch, caps
     assert "-1.00e-06" in said.out and "1 number moved" in said.err
     assert main(["study", "quick", "--check", "tiny.json"]) == 2
     assert "is the result of tiny, not of quick" in capsys.readouterr().err
+    assert main([*command, "dry", "--dry-run"]) == 0
+    assert whole.runs[0].name in capsys.readouterr().out and not Path("dry").exists()
+    assert main([*command, "dry", "--dry-run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == [whole.runs[0].name]
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nothing"])

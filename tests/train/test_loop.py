@@ -208,7 +208,7 @@ def test_steps_that_are_not_finite_are_left_out_and_counted(tmp_path, capsys):
     assert all(weight.isfinite().all() for weight in weights.values())
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(bad)
-    assert said[0].startswith(f"left out: step {bad[0]}: loss nan")
+    assert said[0].startswith(f"skipped: step {bad[0]}: loss nan")
 
 
 def test_the_mean_loss_is_that_of_the_steps_that_were_kept(tmp_path):

@@ -80,7 +80,7 @@ def visible_width(model: PreTrainedModel) -> int | None:
 @contextmanager
 def _captured(model: PreTrainedModel, show: Observer) -> Iterator[None]:
     if isinstance(model, ForeignModel):
-        raise InputError(f"model: a converted {type(model).__name__} cannot be read, give the model before conversion")
+        raise InputError(f"model: a converted {type(model).__name__} cannot be read; give the model before conversion")
     if isinstance(model, SoftmaxRNNForCausalLM):
         with _own_projections(model, show):
             yield
@@ -125,7 +125,7 @@ def _own_projections(model: SoftmaxRNNForCausalLM, show: Observer) -> Iterator[N
 
     blocks: Any = model.model.layers
     if not all(isinstance(block.self_attn, SpecAttention) for block in blocks):
-        raise InputError("model: the blocks of this model are Mamba-2 mixers, they have no attention to read")
+        raise InputError("model: the blocks of this model are Mamba-2 mixers, which have no attention to read")
     handles = [block.self_attn.register_forward_pre_hook(look, with_kwargs=True) for block in blocks]
     try:
         yield

@@ -59,7 +59,7 @@ def check_playable(spec: AttentionSpec, key_dim: int, value_dim: int) -> None:
     """Refuse what a pretrained head cannot give, and states that are too large to watch."""
     if spec.tensors:
         raise InputError(
-            f"attention: expected one that needs only q, k and v, this one needs {', '.join(spec.tensors)} as well"
+            f"attention: expected one that needs only q, k and v; this one also needs {', '.join(spec.tensors)}"
         )
     state = init_state(spec, batch=1, heads=1, key_dim=key_dim, value_dim=value_dim)
     numbers = sum(x.numel() for x in state.tensors.values())

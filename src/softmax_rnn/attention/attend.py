@@ -117,7 +117,7 @@ def step(
     axes = {name: declared.time_axis for name, declared in spec.declared.items()}
     widened = {name: _with_time(x, axes.get(name)) for name, x in tensors.items()}
     if in_place and not isinstance(state, FixedState):
-        raise InputError("in_place: expected a state of fixed size, the state of this spec grows with the context")
+        raise InputError("in_place: expected a state of fixed size; the state of this spec grows with the context")
     output, after = extend(
         spec,
         q_t.unsqueeze(2),

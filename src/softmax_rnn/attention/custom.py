@@ -113,7 +113,7 @@ def _inline(text: str) -> dict[str, Any]:
             raise InputError(f"{key} is given twice")
         seen.add(key)
         if option:
-            options.append((part, option, option_value(value)))
+            options.append((part, option, option_value(value, key)))
         elif part == "like":
             values["like"] = value
         else:
@@ -127,7 +127,7 @@ def _inline(text: str) -> dict[str, Any]:
     return values
 
 
-def option_value(text: str) -> Any:
+def option_value(text: str, name: str) -> Any:
     """The value of an option: JSON where it is JSON, otherwise the text; ``none`` is null."""
     if text == "none":
         return None
@@ -135,14 +135,16 @@ def option_value(text: str) -> Any:
         json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return parse_json(text, "value")
+    return parse_json(text, name)
 
 
 def _json(text: str) -> dict[str, Any]:
     try:
         json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         raise InputError(
             f"expected JSON, a file, parts such as like=softmax,normaliser=none, or a name: {error}"
         ) from None
+    except (ValueError, RecursionError):  # digits or nesting without end, which the parser names
+        pass
     return parse_json(text, "JSON text")

@@ -48,7 +48,7 @@ def _family(candidates: Iterable[str], text: str) -> list[str]:
     groups = dict.fromkeys(VARIANTS.row(name).group for name in VARIANTS)
     stems = {re.sub(r"_?\{n\}", "", family.name): family for family in VARIANTS.families}
     families = [family for stem, family in stems.items() if text.lower() == stem]
-    wanted = {group for group in groups if group.lower().startswith(text.lower())}
+    wanted = {group for group in groups if text and group.lower().startswith(text.lower())}
     if not families and not wanted:
         raise unknown_name("group or family", text, [*groups, *stems])
     if families:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from softmax_rnn.errors import InputError
 from softmax_rnn.version import __version__
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
@@ -54,6 +55,19 @@ def add(group: typer.Typer, command: Callable[..., None], extra: str | None = No
         command(*arguments, **options)
 
     group.command(cls=_Command, **how)(checked)
+
+
+def refuse_together(*given: tuple[str, object]) -> None:
+    """Refuse options of which only one can be followed; None and False mean that an option was left out.
+
+    >>> refuse_together(("--quick", True), ("--field", False))
+    >>> refuse_together(("--quick", True), ("--field", True))
+    Traceback (most recent call last):
+    softmax_rnn.errors.InputError: --field: cannot be combined with --quick; leave one of them out
+    """
+    names = [name for name, value in given if value not in (None, False)]
+    if len(names) > 1:
+        raise InputError(f"{names[1]}: cannot be combined with {names[0]}; leave one of them out")
 
 
 def print_json(value: Any) -> None:

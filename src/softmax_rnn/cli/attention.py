@@ -36,9 +36,11 @@ def variants(
       softmax-rnn variants --like taylor_2 --state fixed
       softmax-rnn variants --part cosine --part rms --json
     """
+    from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.search import names
     from softmax_rnn.attention.variants import VARIANTS
 
+    like = None if like is None else variant_from(like)
     matches = names(like=like, family=family, state=state, part=part or ())
     rows = [_variant_row(name, head_dim, like) for name in matches]
     families = [{"name": one.name, "note": one.note} for one in VARIANTS.families]

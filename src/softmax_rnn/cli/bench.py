@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, Device, Group, add, print_json
+from softmax_rnn.cli.app import AsJson, Device, Group, add, print_json, refuse_together
+from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.results import Task
@@ -46,6 +47,8 @@ def attention(
     from softmax_rnn.bench.field import field_tasks
     from softmax_rnn.report.bench_charts import attention_chart
 
+    refuse_together(("--quick", quick), ("--field", field), ("--all-memory", all_memory))
+    refuse_together(("--device cuda", device == "cuda"), ("--field", field), ("--all-memory", all_memory))
     if device == "cuda":
         from softmax_rnn.bench.card import attention_tasks
 
@@ -153,7 +156,10 @@ def state(
 
     if text is not None:
         read_whole(text, "text")
-    tasks = list(state_loss_tasks(model, text, tokens, tuple(width or WIDTHS)))
+    widths = tuple(dict.fromkeys(width)) if width else WIDTHS
+    if width and max(widths) > tokens:
+        raise InputError(f"width: expected at most the {tokens:,} tokens that are read, got {max(widths):,}")
+    tasks = list(state_loss_tasks(model, text, tokens, widths))
     _bench(tasks, state_loss_chart, output, as_json, "cpu")
 
 

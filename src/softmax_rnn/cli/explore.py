@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from softmax_rnn.errors import InputError
+
 
 def explore(
     model: Annotated[
@@ -35,12 +37,14 @@ def explore(
     from softmax_rnn.explore.server import HOSTS, serve
     from softmax_rnn.explore.source import source
 
+    if runs is not None and not runs.is_dir():
+        raise InputError(f"runs: there is no folder {runs}")
     chosen = source(model)
-    if host not in HOSTS:
-        warning = f"warning: --host {host}: everyone who can reach this machine can use the page and its model"
-        print(warning, file=sys.stderr)
 
     def ready(address: str) -> None:
+        if host not in HOSTS:
+            warning = f"warning: --host {host}: everyone who can reach this machine can use the page and its model"
+            print(warning, file=sys.stderr)
         print(f"{chosen.name}: {address} (Ctrl-C ends it)", flush=True)
         if browser:
             import webbrowser

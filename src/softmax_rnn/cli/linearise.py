@@ -6,13 +6,16 @@ import re
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json
 from softmax_rnn.errors import InputError
+
+if TYPE_CHECKING:
+    from softmax_rnn.linearise.settings import LineariseConfig
 
 _SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
@@ -123,9 +126,7 @@ def linearise(
             raise InputError(f"--text: {path} cannot be read: no such file")
     resolved = resolve(given)
     if dry_run:
-        print(resolved.to_yaml())
-        for name in resolved.training:
-            print(f"{name}: {resolved.steps(name):,} steps")
+        _dry_run(resolved, as_json)
     elif processes is not None and processes > 1:
         _launch(resolved, output, as_json, processes)
     else:
@@ -158,16 +159,37 @@ def part(text: str, option: str) -> float:
     return number
 
 
-def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
+def _dry_run(config: LineariseConfig, as_json: bool) -> None:
+    from softmax_rnn.console import plural
+    from softmax_rnn.hub import SHORT_NAMES, check_folder, check_name
+    from softmax_rnn.study.checks import check_source
+
+    if config.model not in SHORT_NAMES:
+        check_name(config.model)
+        check_folder(config.model)
+    for text in (*config.data, *config.measure):
+        check_source(text.source)
+    steps = {name: config.steps(name) for name in config.training}
+    if as_json:
+        print_json({"config": config.values(), "steps": steps})
+        return
+    print(config.to_yaml())
+    for name, number in steps.items():
+        print(f"{name}: {plural(number, 'step')}")
+
+
+def _launch(config: LineariseConfig, output: Path, as_json: bool, processes: int) -> None:
     from softmax_rnn.linearise.run import check_folder
     from softmax_rnn.train.launch import launch_command
 
     check_folder(config, output)
+    for name in config.training:
+        config.train_settings(name).rows_of_process(processes)
     options = ["--json"] if as_json else []
     raise typer.Exit(launch_command("linearise", config.to_yaml(), output, options, processes))
 
 
-def _run(config: Any, output: Path, as_json: bool) -> None:
+def _run(config: LineariseConfig, output: Path, as_json: bool) -> None:
     from softmax_rnn.linearise.run import linearise as run
     from softmax_rnn.report.linearise_page import linearise_page, print_linearised
     from softmax_rnn.report.page import write_page

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.app import AsJson, print_json, refuse_together
 
 
 def report(
@@ -45,6 +45,7 @@ def report(
     from softmax_rnn.validation import check_output
 
     if len(folders) == 1 and is_scoreboard(folders[0]):
+        refuse_together(("a folder of saved results", True), ("--save", save))
         _claims(scoreboard(folders[0]), output or Path("runs/claims"), as_json)
         return
     study = len(folders) == 1 and (folders[0] / RESULTS).is_file()

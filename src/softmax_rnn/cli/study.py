@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.app import AsJson, print_json, refuse_together
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from softmax_rnn.study.runner import Runner
 
 RUNNERS = ("local", "ray")
+DEFAULT_SCALE = "cpu"
 
 
 def study(
@@ -30,7 +31,7 @@ def study(
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME by default.")] = None,
     scale: Annotated[
         str, typer.Option(help="cpu; overnight: more seeds and steps on two cores; paper: the paper's models and data.")
-    ] = "cpu",
+    ] = DEFAULT_SCALE,
     jobs: Annotated[
         int | None,
         typer.Option(help="Runs at the same time, sharing the cores; one per core, up to 4, by default.", min=1),
@@ -44,7 +45,9 @@ def study(
         Path | None,
         typer.Option(help="Count the finished runs of a saved result as finished: a study on another machine."),
     ] = None,
-    runs: Annotated[int, typer.Option(help="With --check: how many runs, evenly spaced in the file.", min=1)] = 3,
+    runs: Annotated[
+        int | None, typer.Option(help="With --check: how many runs, evenly spaced in the file; 3 by default.", min=1)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run, and stop.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -57,7 +60,12 @@ def study(
       softmax-rnn study quick --continue-from half.json
       softmax-rnn study new my-study.yaml
     """
+    if runs is not None and check is None:
+        raise InputError("--runs: only for --check; a study runs as many as its file says")
+    refuse_together(("--check", check), ("--jobs", jobs), ("--runner ray", runner == "ray"))
+    refuse_together(("--check", check), ("--continue-from", continue_from))
     if name == "new":
+        refuse_together(("study new", True), ("--dry-run", dry_run), ("--output", output), ("--check", check))
         _new(new_file or Path("my-study.yaml"))
         return
     if new_file is not None:
@@ -73,7 +81,11 @@ def study(
     folder = output or Path("runs") / (short if check is None else f"{short}-check")
     check_output(folder, folder=True)
     if check is not None:
-        _check(short, check, runs, folder, as_json)
+        results = _saved(short, check, scale)
+        if dry_run:
+            _print_sample(short, results, runs or 3, as_json)
+        else:
+            _check(results, runs or 3, folder, as_json)
         return
     from softmax_rnn.report.terminal import print_study
     from softmax_rnn.study.checks import check_data
@@ -93,15 +105,34 @@ def study(
     _carry_out(whole, _runner(runner, jobs), as_json)
 
 
-def _check(name: str, saved: Path, count: int, folder: Path, as_json: bool) -> None:
+def _saved(name: str, path: Path, scale: str) -> dict[str, Any]:
+    """The saved results of this study."""
+    from softmax_rnn.study.result_file import read_results
+
+    results = read_results(path)
+    of = results["study"]
+    if of.get("name") != name:
+        raise InputError(f"check: {path} is the result of {of.get('name')}, not of {name}")
+    if scale not in (DEFAULT_SCALE, of.get("scale")):
+        raise InputError(f"check: {path} is the result of the scale {of.get('scale')}, not of {scale}")
+    return results
+
+
+def _print_sample(name: str, results: dict[str, Any], count: int, as_json: bool) -> None:
+    from softmax_rnn.study.recheck import sample
+
+    names = [entry["name"] for entry in sample(results["runs"], count)]
+    if as_json:
+        print_json({"study": name, "runs": names})
+    else:
+        print("would be trained again:", *names, sep="\n  ")
+
+
+def _check(results: dict[str, Any], count: int, folder: Path, as_json: bool) -> None:
     from softmax_rnn.console import plural, say
     from softmax_rnn.report.terminal import print_check
     from softmax_rnn.study.recheck import recheck
-    from softmax_rnn.study.result_file import read_results
 
-    results = read_results(saved)
-    if results["study"].get("name") != name:
-        raise InputError(f"check: {saved} is the result of {results['study'].get('name')}, not of {name}")
     result = recheck(results, count, folder, say)
     if as_json:
         print_json(result)
@@ -149,7 +180,7 @@ def _runner(name: str, jobs: int | None) -> Runner:
 
 def _command(name: str, scale: str, output: Path | None, continue_from: Path | None) -> str:
     words = ["softmax-rnn", "study", name]
-    words += ["--scale", scale] if scale != "cpu" else []
+    words += ["--scale", scale] if scale != DEFAULT_SCALE else []
     words += ["--output", str(output)] if output is not None else []
     words += ["--continue-from", str(continue_from)] if continue_from is not None else []
     return shlex.join(words)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.app import AsJson, print_json, refuse_together
 
 
 def terms(
@@ -52,6 +52,7 @@ def terms(
     from softmax_rnn.train.progress import duration
     from softmax_rnn.validation import check_output
 
+    refuse_together(("--statistics-only", statistics_only), ("--method", methods))
     wanted = [] if statistics_only else list(methods or METHODS)
     check_arguments([0, 0], epsilon, tolerance, wanted)
     ours = folder_with("terms.json", "layers", "epsilon_advice", writes=("report.html", "figures"))

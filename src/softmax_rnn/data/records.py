@@ -78,7 +78,7 @@ def load_records(config: TextConfig) -> tuple[Records | Dataset | IterableDatase
         return _hub(config)
     if len(path.parts) == 1 and not path.suffix:
         raise unknown_name("source", config.source, [*CORPORA, *TASKS])
-    raise InputError(f"source: no file or folder {config.source!r}")
+    raise InputError(f"source: there is no file or folder {config.source!r}")
 
 
 def _exists(path: Path) -> bool:

@@ -89,7 +89,7 @@ class TextStream:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a place in this stream; a place in another is refused."""
         if state["content_hash"] != self.content_hash:
-            raise InputError("state: this place belongs to a stream of other data, layout, context or seed")
+            raise InputError("state: this position belongs to a stream with another content, layout, context or seed")
         self._number, self._position, self._begin = state["number"], state["position"], state["begin"]
         self._rows.load_state_dict(self._begin)
         self._buffer = []

@@ -78,10 +78,7 @@ class RunConfig(TrainSettings):
     @property
     def label(self) -> str:
         """What is trained, for readers: the variant's short name, and the layers that have another attention."""
-        from softmax_rnn.attention.variants import VARIANTS
-
-        others = ", ".join(f"{place}: {VARIANTS.short(name)}" for place, name in self.layers.items())
-        return VARIANTS.short(self.variant) + (f" ({others})" if others else "")
+        return run_label(self.variant, self.layers)
 
     def values(self) -> dict[str, Any]:
         """Plain values, as `resolve` takes them."""
@@ -108,6 +105,18 @@ class RunConfig(TrainSettings):
     def to_yaml(self) -> str:
         """The text of ``config.yaml``."""
         return yaml.safe_dump(self.values(), sort_keys=False, allow_unicode=True)
+
+
+def run_label(variant: str, layers: Mapping[str, str]) -> str:
+    """What a run trains, for readers.
+
+    >>> run_label("softmax", {"0-1": "taylor_2"})
+    'softmax (0-1: taylor_2)'
+    """
+    from softmax_rnn.attention.variants import VARIANTS
+
+    others = ", ".join(f"{place}: {VARIANTS.short(name)}" for place, name in layers.items())
+    return VARIANTS.short(variant) + (f" ({others})" if others else "")
 
 
 def resolve(given: Mapping[str, Any]) -> RunConfig:
@@ -138,6 +147,9 @@ def resolve(given: Mapping[str, Any]) -> RunConfig:
     names = dict.fromkeys([config.variant, *config.layers.values()])
     custom = {name: parts for name in names if (parts := definition(name)) is not None}
     config = config.model_copy(update={"variants": custom})
+    for name in config.layers.values():
+        if name in MODEL_VARIANTS and MODEL_VARIANTS[name].spec_name != name:
+            raise InputError(f"layers: {name} comes with a block of its own; layers share the variant's block")
     # Unknown variants, sizes and options are refused here, before anything is loaded.
     if not usual_model(config):
         from softmax_rnn.experiment.network import model_config, model_options

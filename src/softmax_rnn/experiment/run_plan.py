@@ -118,7 +118,7 @@ def check_memory(config: RunConfig, processes: int = 1) -> None:
     if needed > CERTAIN * there:
         raise InputError(
             f"memory: {config.batch_size:,} rows of {config.context:,} tokens per step need about"
-            f" {needed / 1e9:,.0f} GB, and there are {there / 1e9:,.0f} GB; lower batch_size, context or size,"
+            f" {needed / 1e9:,.0f} GB, but there are {there / 1e9:,.0f} GB; lower batch_size, context or size,"
             " or raise accumulate"
         )
 

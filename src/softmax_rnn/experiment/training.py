@@ -110,7 +110,8 @@ def check_data(facts: dict[str, Any], folder: RunFolder) -> None:
     changed = differences(before, facts)
     if changed:
         raise InputError(
-            f"data: it has changed since the run in {folder.path} began ({_first(changed)}); choose another folder"
+            f"data: the data has changed since the run in {folder.path} began ({_first(changed)});"
+            " choose another folder"
         )
 
 

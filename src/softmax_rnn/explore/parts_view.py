@@ -91,7 +91,7 @@ def _options(text: str) -> dict[str, Any]:
         name, sign, value = (word.strip() for word in piece.partition("="))
         if not sign or not value:
             raise InputError(f"options: expected name=value, got {piece.strip()!r}")
-        parsed = option_value(value)
+        parsed = option_value(value, name)
         options[name] = {"kind": parsed} if name in Part.registry and isinstance(parsed, str) else parsed
     return options
 

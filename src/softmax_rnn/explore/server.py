@@ -133,7 +133,14 @@ class _Server(uvicorn.Server):
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        listening = socket.create_server((host, port))
+        socket.getaddrinfo(host, port)
+        if not host:
+            raise socket.gaierror(0, "an empty name")
+    except (socket.gaierror, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a name of a machine"
+        raise InputError(f"host: {host!r} cannot be used ({reason}); 127.0.0.1 is this machine") from error
+    try:
+        return socket.create_server((host, port))
     except OSError as error:
-        raise InputError(f"port: {host}:{port} cannot be used ({error.strerror}); set another with --port") from error
-    return listening
+        reason = str(error.strerror).partition(" (")[0]
+        raise InputError(f"port: {host}:{port} cannot be used ({reason}); set another with --port") from error

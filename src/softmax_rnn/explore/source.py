@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import cache_folder
-from softmax_rnn.hub import is_hub_name
+from softmax_rnn.hub import check_name, is_hub_name
 from softmax_rnn.installation import CARRIERS
 
 if TYPE_CHECKING:
@@ -94,8 +94,11 @@ def find_model(name: str) -> str:
     if not folder.exists():
         if "/" in name and not is_hub_name(name):
             raise InputError(f"model: there is no folder {name}")
+        check_name(name)
         return name
-    if (folder / "config.json").is_file() or not folder.is_dir():
+    if not folder.is_dir():
+        raise InputError(f"model: expected the folder of a model, a run or a study, got the file {name}")
+    if (folder / "config.json").is_file():
         return str(folder)
     places = [folder / "final", *sorted(folder.glob("runs/*/final")), *sorted(folder.glob("*/final"))]
     ready = [place for place in places if (place / "config.json").is_file()]

@@ -104,7 +104,7 @@ def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: 
             total += new - old
             chosen.append(layer)
     if total > most:
-        raise InputError(f"state_bytes: with every layer that gets smaller converted the state has {total:,} bytes")
+        raise InputError(f"state_bytes: expected at least the {total:,} that are left at best, got {most:,}")
     return chosen
 
 

@@ -27,7 +27,7 @@ def as_original(model: PreTrainedModel) -> PreTrainedModel:
     if not isinstance(model, (ForeignModel, SoftmaxRNNForCausalLM)):
         model = convert(model, "softmax")
     if any(spec is None for spec in specs_of(model)):
-        raise InputError("model: its blocks are Mamba-2 mixers, there is no attention to convert")
+        raise InputError("model: its blocks are Mamba-2 mixers, which have no attention to convert")
     return model.eval().requires_grad_(False)
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,14 +65,26 @@ def linearise(config: LineariseConfig, output: str | Path, *, quiet: bool = Fals
     tokenizer = load_tokenizer(config.model)
     texts = load_texts(config, tokenizer, config.context)
     any_stage = config.train_settings((*config.training, "distil")[0])
+    is_new = not folder.exists()
     with process_group(any_stage):
         first = this_share().rank == 0
         with RunFolder(folder).locked() if first else nullcontext():
             if first:
                 write_whole(folder / SETTINGS, lambda path: path.write_text(config.to_yaml(), encoding="utf-8"))
             wait_for_all()
-            with nonpositive.counted():
+            with nonpositive.counted(), _removed_if_refused(folder) if first and is_new else nullcontext():
                 return _Conversion(config, folder, tokenizer, texts, quiet or not first).run()
+
+
+@contextmanager
+def _removed_if_refused(folder: Path) -> Iterator[None]:
+    """Inside, a folder that was new is removed again where the conversion is refused before its first stage is done."""
+    try:
+        yield
+    except InputError:
+        if not any(folder.glob("stages/*/final")):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def check_folder(config: LineariseConfig, folder: Path) -> None:
@@ -83,7 +95,8 @@ def check_folder(config: LineariseConfig, folder: Path) -> None:
         if changed:
             name, (before, now) = next(iter(changed.items()))
             raise InputError(
-                f"output: {folder} holds a conversion with other settings ({name}: {before!r} → {now!r}); use another"
+                f"output: {folder} holds a conversion with other settings ({name}: {before!r} → {now!r});"
+                " choose another folder"
             )
     elif folder.exists() and any(not one.name.startswith(".") for one in folder.iterdir()):
         raise InputError(f"output: the folder {folder} holds other files and no conversion; choose another folder")

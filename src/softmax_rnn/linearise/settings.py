@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -17,8 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator,
 
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.data.text_config import TextConfig
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, UnknownNameError, unknown_name
 from softmax_rnn.linearise.target import OPTIONS, target_name, target_spec
 from softmax_rnn.train.settings import Rate, TrainSettings
 from softmax_rnn.validation import checked
@@ -70,7 +73,7 @@ class LineariseConfig(BaseModel):
     """Texts to train on; the held-out part of each is measured separately."""
     measure: tuple[TextConfig, ...] = ()
     """Texts whose held-out part is measured and that are not trained on."""
-    tokens: PositiveInt = 1_000_000
+    tokens: Annotated[int, Field(gt=0, le=10**15)] = 1_000_000
     """Tokens that all training stages read together."""
     context: PositiveInt = 256
     batch_size: PositiveInt = 2
@@ -210,7 +213,9 @@ def resolve(given: Mapping[str, Any]) -> LineariseConfig:
     options = {name: values.pop(name) for name in OPTIONS if name in values}
     if "spec" in values and options:
         raise InputError(f"{next(iter(options))}: the settings have a whole spec; set its parts there")
-    if "spec" not in values:
+    if "spec" in values:
+        _check_label(values["to"], values["spec"])
+    else:
         values["spec"] = target_spec(values["to"], options).to_dict()
         values["to"] = target_name(values["to"])
         if options:
@@ -221,12 +226,33 @@ def resolve(given: Mapping[str, Any]) -> LineariseConfig:
         stage = values.get(name, {})
         if not isinstance(stage, (Mapping, StageSettings)):
             raise InputError(f"{name}: expected settings by name, got {stage!r}")
-        values[name] = checked(StageSettings, stage, f"setting of {name}") if isinstance(stage, Mapping) else stage
+        values[name] = _stage(name, stage) if isinstance(stage, Mapping) else stage
     stages = values.get("stages", ())
     for stage in stages if isinstance(stages, (list, tuple)) else ():
         if stage not in STAGES:
             raise unknown_name("stage", stage, STAGES)
     return checked(LineariseConfig, values)
+
+
+def _stage(name: str, given: Mapping[str, Any]) -> StageSettings:
+    try:
+        return checked(StageSettings, given, f"setting of {name}")
+    except UnknownNameError:
+        raise
+    except InputError as error:
+        raise InputError(f"{name}.{error}") from None
+
+
+def _check_label(to: str, spec: Any) -> None:
+    """Refuse a spec under the name of another attention; a name that no table has is the user's own."""
+    if not isinstance(spec, Mapping):
+        raise InputError(f"spec: expected parts by name, got {spec!r}")
+    name, _, written = to.partition(" with ")
+    if name not in VARIANTS:
+        return
+    options = {option: int(value) for option, value in re.findall(r"(\w+) (\d+)", written)}
+    if target_spec(name, options) != AttentionSpec.from_dict(dict(spec)):
+        raise InputError(f"spec: it is not the spec of {to}; leave spec out, or give another name as to")
 
 
 def _sources(given: Any, model: str) -> tuple[TextConfig, ...]:
@@ -240,6 +266,8 @@ def _sources(given: Any, model: str) -> tuple[TextConfig, ...]:
         if not isinstance(entry, (str, Mapping)):
             raise InputError(f"data: expected a source, or settings by name, got {entry!r}")
         settings = {"source": entry} if isinstance(entry, str) else dict(entry)
+        if settings.get("source") in TASKS:
+            raise InputError(f"data: {settings['source']} is a recall task; a conversion reads text")
         settings.setdefault("tokenizer", model)
         sources.append(checked(TextConfig, settings, "setting of data"))
     return tuple(sources)

@@ -42,6 +42,8 @@ def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
     for option, given in options.items():
         if isinstance(given, bool) or not isinstance(given, int):
             raise InputError(f"{option}: expected a whole number, got {given!r}")
+    if options.get("window", 1) < 1:
+        raise InputError(f"window: expected 1 or more, got {options['window']}")
     places = {"width" if one == "window" else one: options[one] for one in ("window", "sinks") if one in options}
     if places:
         if not isinstance(spec.structure, NearKeys):

@@ -181,7 +181,7 @@ def prepare_cache(specs: Sequence[AttentionSpec | None], generation_config: Any,
     """What generate() decodes with: the specs' own state, the one that was given or a fresh one."""
     if generation_config.cache_implementation is not None:
         kind = generation_config.cache_implementation
-        raise InputError(f"cache_implementation: this model decodes with its own state, leave it out; got {kind!r}")
+        raise InputError(f"cache_implementation: this model decodes with its own state; leave it out, got {kind!r}")
     given = model_kwargs.get("past_key_values")
     if given is not None:
         as_spec_cache(given, specs)._is_user_defined = True  # pyright: ignore[reportAttributeAccessIssue]

@@ -61,19 +61,19 @@ class SpecLayer(CacheLayerMixin):
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
         if isinstance(self.state, KeptState):
-            raise InputError("crop: which keys are kept depends on all positions, the last cannot be taken out")
+            raise InputError("crop: which keys are kept depends on all positions, so the last ones cannot be removed")
         if self.state is not None and not isinstance(self.state, GrowingState):
-            raise InputError("crop: a state of fixed size holds sums over all positions; the last cannot be removed")
+            raise InputError("crop: a state of fixed size sums over all positions; the last ones cannot be removed")
         if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):
             raise InputError(
                 "crop: this layer keeps running values (a convolution, a shift, a cumulative gate, a scan)"
             )
         if isinstance(self.structure, ChunkEnds) and count:
-            raise InputError("crop: keys inside chunks are gone, positions cannot be taken back")
+            raise InputError("crop: keys inside chunks are gone, so positions cannot be removed")
         if not isinstance(self.structure, NearKeys) or not isinstance(self.state, GrowingState):
             return
         if not self.state.can_lose(count, self.structure):
-            raise InputError(f"crop: keys that left the window are gone, {count} positions cannot be taken back")
+            raise InputError(f"crop: keys that left the window are gone, so {count} positions cannot be removed")
 
     def crop(self, tokens_to_remove: int) -> None:
         """Cut the last positions off a growing state."""
@@ -114,7 +114,7 @@ class SpecLayer(CacheLayerMixin):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: attention that keeps keys and values itself is not ours."""
-        raise InputError("past_key_values: a SpecCache serves attention with a spec; convert the model first")
+        raise InputError("past_key_values: a SpecCache needs attention with a spec; convert the model first")
 
 
 class MambaLayer(LinearAttentionLayer):
@@ -154,7 +154,7 @@ class MambaLayer(LinearAttentionLayer):
 
     def check_croppable(self, count: int) -> None:
         """Mamba-2's state is a sum over all positions."""
-        raise InputError("crop: a Mamba-2 state holds sums over all positions; the last cannot be removed")
+        raise InputError("crop: a Mamba-2 state holds sums over all positions; the last ones cannot be removed")
 
     def reset(self) -> None:
         """Back to before the first position."""

@@ -91,7 +91,7 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
         if self.mixer not in list(Mixer):
             raise unknown_name("mixer", self.mixer, [kind.value for kind in Mixer])
         if self.attention_dropout:
-            raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {self.attention_dropout}")
+            raise InputError(f"attention_dropout: no spec has dropout; expected 0, got {self.attention_dropout}")
         if self.conv_width is not None and self.conv_width < 1:
             raise InputError(f"conv_width: expected 1 or more, or None, got {self.conv_width}")
         if self.conv_width is not None and self.token_shift:

@@ -76,7 +76,7 @@ def specs_of(model: PreTrainedModel) -> tuple[AttentionSpec | None, ...]:
         return model.specs
     if isinstance(model.config, SoftmaxRNNConfig):
         return model.config.specs
-    raise InputError(f"model: {type(model).__name__} has no specs, convert it first")
+    raise InputError(f"model: {type(model).__name__} has no specs; convert it first")
 
 
 def read_specs(path: Path) -> list[AttentionSpec]:
@@ -87,7 +87,7 @@ def read_specs(path: Path) -> list[AttentionSpec]:
     if isinstance(values, dict):
         values = values.get("specs")
     if not isinstance(values, list):
-        raise InputError(f"spec: {path} has no list of specs, expected one per layer under 'specs'")
+        raise InputError(f"spec: {path} has no list of specs; expected one per layer under 'specs'")
     return [as_spec(one) for one in values]
 
 
@@ -96,18 +96,18 @@ def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
     config, kind = model.config, type(model).__name__
     cap = getattr(config, "attn_logit_softcapping", None)
     if cap is not None:
-        raise InputError(f"attn_logit_softcapping: {kind} caps its scores at {cap}, no spec does")
+        raise InputError(f"attn_logit_softcapping: {kind} caps its scores at {cap}, which no spec does")
     if any(name.endswith("sinks") for name, _ in model.named_parameters()):
-        raise InputError(f"sinks: {kind} has attention sinks, no spec has them")
+        raise InputError(f"sinks: {kind} has attention sinks, which no spec has")
     if getattr(config, "use_bidirectional_attention", None):
-        raise InputError(f"use_bidirectional_attention: {kind} looks both ways, every spec is causal")
+        raise InputError(f"use_bidirectional_attention: {kind} attends in both directions; every spec is causal")
     if getattr(config, "mixer", Mixer.ATTENTION) != Mixer.ATTENTION:
-        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, it has no attention to swap")
+        raise InputError(f"mixer: the blocks of this {kind} are Mamba-2 mixers, which have no attention to swap")
     if type(model) not in (*WITH_LLAMA_BLOCKS, *CONVERTED):
         known = ", ".join(one.__name__ for one in (*WITH_LLAMA_BLOCKS, *CONVERTED))
         raise InputError(f"model: the attention of {kind} cannot be swapped; expected one of {known}")
     if config.attention_dropout:
-        raise InputError(f"attention_dropout: no spec has dropout, expected 0, got {config.attention_dropout}")
+        raise InputError(f"attention_dropout: no spec has dropout; expected 0, got {config.attention_dropout}")
 
 
 def _config(source: PreTrainedConfig, specs: tuple[AttentionSpec, ...], bias: bool) -> SoftmaxRNNConfig:

@@ -127,7 +127,7 @@ class _Finite(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         largest = float(scores.max())  # NaN where any score is
         if not math.isfinite(largest):
-            raise RunError(f"model: its largest logit is {largest}; the weights, or the state, are not finite")
+            raise RunError(f"model: its largest logit is {largest}; the weights or the state are not finite")
         return scores
 
 

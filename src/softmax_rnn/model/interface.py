@@ -107,7 +107,7 @@ def attention_function(spec: AttentionSpec) -> Callable[..., tuple[Tensor, None]
     ) -> tuple[Float[Tensor, "B Tq H E"], None]:
         refuse_arguments(dropout, kwargs)
         if not kwargs.get("is_causal", getattr(module, "is_causal", True)):
-            raise InputError("is_causal: softmax_rnn attention is causal, this model asks for both directions")
+            raise InputError("is_causal: softmax_rnn attention is causal; this model asks for both directions")
         scaled, window = with_scaling(spec, scaling), kwargs.get("sliding_window")
         if window is not None and scaled.structure is None:
             scaled = _with_window(scaled, int(window))
@@ -132,7 +132,7 @@ def attention_function(spec: AttentionSpec) -> Callable[..., tuple[Tensor, None]
 def refuse_arguments(dropout: float, kwargs: dict[str, Any]) -> None:
     """What a model asks of its attention and a spec does not have is refused by name."""
     if dropout:
-        raise InputError(f"attention_dropout: dropout of weights is not supported, expected 0, got {dropout}")
+        raise InputError(f"attention_dropout: dropout of weights is not supported; expected 0, got {dropout}")
     for name, meaning in REFUSED_ARGUMENTS.items():
         given = kwargs.get(name)
         if given is not None and given is not False:
@@ -168,7 +168,7 @@ def attend_at_end(
         keys, values = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (keys, values))
     state = GrowingState(lengths, last, keys, values, decay, before)
     if isinstance(spec.structure, ChunkEnds):
-        raise InputError("structure: chunk_ends keeps the ends of chunks alone; decode after convert()")
+        raise InputError("structure: chunk_ends keeps only the ends of chunks; decode after convert()")
     if isinstance(spec.structure, KeptKeys):
         raise InputError("structure: kept_keys chooses its keys as it reads; decode after convert()")
     if isinstance(spec.structure, NearFar):
@@ -189,7 +189,7 @@ def _that_keeps_keys(spec: AttentionSpec, q: Tensor, k: Tensor) -> AttentionSpec
     q, k = features(spec, q, q, {}, positions[:, -q.shape[2] :])[0], features(spec, k, k, {}, positions)[1]
     largest = float(q.norm(dim=-1).max()) * float(k.norm(dim=-1).max())
     if not math.isfinite(largest):
-        raise InputError("query: queries and keys must be finite")
+        raise InputError("query: expected finite queries and keys")
     # A power of two, so that few different specs are made.
     return _with_clamp(spec, 2.0 ** (math.frexp(largest)[1] + 1))
 

@@ -28,11 +28,11 @@ def load_model(
     Traceback (most recent call last):
     softmax_rnn.errors.InputError: model: there is no folder /no/such/folder
     """
-    from softmax_rnn.model import pretrained
+    if str(name) in hub.SHORT_NAMES:
+        from softmax_rnn.model import pretrained
 
-    if str(name) in pretrained.SHORT_NAMES:
         return pretrained.load_pretrained(name, dtype).to(device or "cpu")  # pyright: ignore[reportArgumentType]
-    _check_folder(name)
+    hub.check_folder(name)
     local = not Path(name).expanduser().is_dir() and hub.only_local("model", str(name))
     try:
         with quiet():
@@ -83,18 +83,6 @@ def check_finite(name: str | Path, model: PreTrainedModel) -> None:
 def _listed(names: list[str]) -> str:
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _check_folder(name: str | Path) -> None:
-    text = str(name)
-    folder = Path(text).expanduser()
-    if folder.is_file():
-        raise InputError(f"model: expected the folder of a saved model, got the file {text}")
-    if not folder.is_dir() and not hub.is_hub_name(name):
-        raise InputError(f"model: there is no folder {text}")
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        hint = f"; it is a run, take {text}/final" if (folder / "final" / "config.json").is_file() else ""
-        raise InputError(f"model: the folder {text} has no config.json{hint}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -20,13 +20,11 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
 from softmax_rnn import hub
 from softmax_rnn.cached_folder import cached, key
-from softmax_rnn.errors import InputError, RunError, unknown_name
+from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import cache_folder
+from softmax_rnn.hub import SHORT_NAMES
 from softmax_rnn.installation import packages_folder
 from softmax_rnn.model.loading import load_model, quiet
-
-SHORT_NAMES = {"smollm2": "SmolLM2-135M-Instruct.Q4_1.gguf"}
-"""Name → the file in the package that carries the model."""
 
 
 def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTrainedModel:
@@ -38,7 +36,7 @@ def load_pretrained(name: str | Path, dtype: torch.dtype | None = None) -> PreTr
     """
     if str(name) in SHORT_NAMES:
         return _packaged(str(name), dtype or torch.float32)
-    _check_name(name)
+    hub.check_name(name)
     return load_model(name, dtype=dtype)
 
 
@@ -50,20 +48,20 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
             return _tokenizer_from_gguf(packages_folder(str(name), "model") / SHORT_NAMES[str(name)])
         with quiet():
             return AutoTokenizer.from_pretrained(str(folder))
-    _check_name(name)
+    hub.check_name(name)
     local = False
     if not Path(name).is_dir():
         if not hub.is_hub_name(name):
             raise InputError(f"tokenizer: there is no folder {name}")
         local = hub.only_local("tokenizer", str(name), "tokenizer_config.json")
     if Path(name).is_dir() and not list(Path(name).glob("tokenizer*")):
-        raise InputError(f"tokenizer: {name} has none, like all models of recall tasks; choose one trained on text")
+        raise InputError(f"tokenizer: {name} has none, like all models of recall tasks; choose a model trained on text")
     try:
         with quiet():
             return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, local_files_only=local)
     except Exception as error:  # the tokenizers library raises Exception itself
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"tokenizer: that of {name} cannot be loaded: {first}") from error
+        raise InputError(f"tokenizer: the one of {name} cannot be loaded: {first}") from error
 
 
 def _packaged(name: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -110,9 +108,3 @@ def _from_gguf(file: Path, dtype: torch.dtype) -> LlamaForCausalLM:
 def _tokenizer_from_gguf(file: Path) -> PreTrainedTokenizerBase:
     with quiet():
         return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-
-
-def _check_name(name: str | Path) -> None:
-    """A plain word that is neither a folder nor a short name is most likely a misspelt short name."""
-    if isinstance(name, str) and "/" not in name and not Path(name).expanduser().exists():
-        raise InputError(f"{unknown_name('model', name, SHORT_NAMES)} (and there is no folder {name})")

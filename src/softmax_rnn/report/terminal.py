@@ -222,7 +222,8 @@ def print_check(result: dict[str, Any]) -> None:
     for name, (then, now) in result["machine"].items():
         OUT.print(f"{name}: {then} in the file, {now} here", markup=False, highlight=False)
     if not result["moved"]:
-        OUT.print(f"All {len(result['rows'])} numbers are the same to the last digit.")
+        count = len(result["rows"])
+        OUT.print(f"{plural(count, 'number')}, {'' if count == 1 else 'all '}the same to the last digit.")
 
 
 def print_claims(claims: Sequence[dict[str, Any]]) -> None:

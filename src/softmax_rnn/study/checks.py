@@ -27,7 +27,7 @@ def check_count(study: Study, scale: str, most: int = MOST_RUNS) -> None:
     """Refuse a study of very many runs before they are even listed."""
     count = sum(grid.count for grid in study.scale(scale).grids.values())
     if count > most:
-        raise InputError(f"study: {count:,} runs are more than {most:,}; --max-runs {count} allows it")
+        raise InputError(f"study: expected at most {most:,} runs, got {count:,}; --max-runs {count} allows them")
 
 
 def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:
@@ -65,4 +65,4 @@ def check_source(source: str) -> str:
         return "hub"
     if len(path.parts) == 1 and not path.suffix:
         raise unknown_name("source", source, [*CORPORA, *TASKS])
-    raise InputError(f"source: no file or folder {source!r}")
+    raise InputError(f"source: there is no file or folder {source!r}")

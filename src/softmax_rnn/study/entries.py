@@ -58,7 +58,11 @@ def run_entry(run: PlannedRun, error: str | None = None) -> Entry:
 
 
 def _asked(run: PlannedRun) -> Entry:
-    asked = {"name": run.name, "grid": run.grid, "varied": dict(run.varied), "folder": str(run.folder)}
+    # Tables name the variant and the layers with another attention, whether they vary or not.
+    always: dict[str, Any] = {"variant": run.config.variant}
+    if run.config.layers and not any(name.partition(".")[0] == "layers" for name in run.varied):
+        always["layers"] = run.config.layers
+    asked = {"name": run.name, "grid": run.grid, "varied": always | dict(run.varied), "folder": str(run.folder)}
     return asked | {"label": run.config.label}
 
 

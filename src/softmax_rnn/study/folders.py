@@ -78,6 +78,7 @@ def varied_settings(configs: Sequence[RunConfig]) -> list[dict[str, Any]]:
     for run in settings:
         same = [other for other in settings if other["data.source"] == run["data.source"]]
         always = {"variant": run["variant"], "seed": run["seed"], "data": run["data.source"]}
+        always |= {name: value for name, value in run.items() if name.startswith("layers.")}
         differing = (name for name in run if any(other.get(name) != run[name] for other in same))
         varied.append(always | {name: run[name] for name in differing if name not in {*always, *FOLLOWS}})
     return varied

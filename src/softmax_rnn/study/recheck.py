@@ -42,7 +42,7 @@ def recheck(
         config = resolve(entry["settings"])
         before = entry["result"]
         if before.get("config_hash", config.content_hash()) != config.content_hash():
-            raise InputError(f"check: the settings of {entry['name']} mean another run in this version")
+            raise InputError(f"check: the settings of {entry['name']} describe a different run in this version")
         outcome = run_training(config, output / config.content_hash()[:16], quiet=True)
         if outcome.result is None:
             raise KeyboardInterrupt

@@ -7,6 +7,7 @@ softmax_rnn.errors.InputError: study: title: expected text, got 7
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -97,9 +98,13 @@ def check_results(value: Mapping[str, Any]) -> None:
     _check(value, {"study": _object, "machine": _scalars, "variants": _object}, {"claims": _list, "published": _list})
     with found_in("study"):
         _check(value["study"], _STUDY, _STUDY_OPTIONAL)
+    seen: dict[str, int] = {}
     for number, entry in enumerate(value["runs"]):
         with found_in(f"runs.{number}"):
             _check_run(entry)
+            same = seen.setdefault(json.dumps([entry["grid"], entry["varied"]], sort_keys=True), number)
+            if same != number:
+                raise InputError(f"varied: expected runs that differ, got the values of runs.{same}")
     for name, facts in value["variants"].items():
         with found_in(f"variants.{name}"):
             _check({"facts": facts}, {"facts": _object})
@@ -130,6 +135,10 @@ def _check_run(entry: dict[str, Any]) -> None:
         raise InputError(f"result: expected an object for a finished run and null for others, got {shown(result)}")
     with found_in("settings"):
         _check(entry["settings"], _SETTINGS)
+    for name in ("variant", "seed", "learning_rate"):
+        asked, trained = entry["varied"].get(name), entry["settings"].get(name)
+        if asked is not None and trained is not None and asked != trained:
+            raise InputError(f"varied: {name}: expected {trained!r} as in the settings, got {shown(asked)}")
     if result is not None:
         with found_in("result"):
             _check(result, {"step": is_integer}, dict.fromkeys(MEASURED, _number_or_none))

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, found_in
+from softmax_rnn.experiment.config import run_label
 from softmax_rnn.files import finite, write_whole
 from softmax_rnn.machine import processor_kind
 from softmax_rnn.study.collect import asked_of, decided
@@ -78,7 +78,7 @@ def judged(results: dict[str, Any]) -> dict[str, Any]:
     """
     name = str(results["study"].get("name", ""))
     study = load_study(name)[1] if (STUDIES / f"{name}.yaml").is_file() else None
-    runs = [entry | {"label": VARIANTS.short(str(entry["varied"].get("variant")))} for entry in results["runs"]]
+    runs = [entry | {"label": _label(entry["settings"])} for entry in results["runs"]]
     new = results | {"runs": runs, "summary": summary(runs)}
     if study is not None:
         scale = str(results["study"].get("scale", "cpu"))
@@ -87,6 +87,11 @@ def judged(results: dict[str, Any]) -> dict[str, Any]:
     if carried and all(carried):
         new["claims"] = decided([checked(Claim, one) for one in carried], runs)
     return new
+
+
+def _label(settings: dict[str, Any]) -> str:
+    layers = settings.get("layers")
+    return run_label(settings["variant"], layers if isinstance(layers, dict) else {})
 
 
 def save_results(results: dict[str, Any], path: Path) -> Path:

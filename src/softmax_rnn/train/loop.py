@@ -149,7 +149,7 @@ class TrainingLoop:
         self.counters.skipped += 1
         self.counters.unlogged_skipped += 1
         if self.share.rank == culprit:
-            self.progress.say(f"left out: {text}", always=True)
+            self.progress.say(f"skipped: {text}", always=True)
 
     def log(self, norm: float, rate: float) -> None:
         """A line of training metrics, over the steps since the line before; steps that were left out do not count."""

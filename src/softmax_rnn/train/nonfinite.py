@@ -73,5 +73,5 @@ def message(step: int, loss: float, norm: float, parts: Sequence[Batch], cause: 
     """One line for people."""
     return (
         f"step {step}: loss {loss:g}, gradient norm {norm:g} on batch {batch_hash(parts)}; {cause};"
-        " nonfinite: skip leaves such steps out"
+        " with nonfinite: skip, such steps are skipped"
     )

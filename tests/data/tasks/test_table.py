@@ -107,12 +107,12 @@ def test_a_task_is_a_value(task):
         ("mqar", {"length": 63}, "length: expected an even number, got 63"),
         ("mqar", {"pairs": 17}, "pairs: expected at most length/4 = 16, got 17"),
         ("mqar", {"pairs": 8, "vocab_size": 16}, "pairs: expected at most vocab_size/2 - 1 = 7, got 8"),
-        ("mqar", {"pairs": 0}, "pairs: expected greater than or equal to 1, got 0"),
-        ("mqar", {"power_a": 0}, "power_a: expected greater than 0, got 0"),
+        ("mqar", {"pairs": 0}, "pairs: expected a number greater than or equal to 1, got 0"),
+        ("mqar", {"power_a": 0}, "power_a: expected a number greater than 0, got 0"),
         ("mqar", {"power_a": float("nan")}, "power_a: expected a finite number, got nan"),
         ("selective_copy", {"length": 8, "data_tokens": 5}, "data_tokens: expected at most length/2 = 4, got 5"),
-        ("induction", {"length": 2}, "length: expected greater than or equal to 3, got 2"),
-        ("induction", {"test_examples": 0}, "test_examples: expected greater than or equal to 1, got 0"),
+        ("induction", {"length": 2}, "length: expected a number greater than or equal to 3, got 2"),
+        ("induction", {"test_examples": 0}, "test_examples: expected a number greater than or equal to 1, got 0"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(name, settings, message):

@@ -52,7 +52,7 @@ class Chunked(Form):
         if spec.structure is not None and spec.structure.hides_the_rest:
             return "a window drops old keys, and a sum cannot forget them"
         if situation.traced and (spec.write_rule is not None or isinstance(spec.structure, Levels)):
-            return "a graph for any length has neither write rules nor levels chunk by chunk"
+            return "in a graph for any length, write rules and levels cannot go chunk by chunk"
         if spec.polynomial is None:
             return spec.score.why_no_features
         if fixed_state_score(spec, situation.key_dim) is None:

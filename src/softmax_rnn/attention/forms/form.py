@@ -77,10 +77,10 @@ class FormWithKeys(Form):
             return STEP_BY_STEP
         if situation.traced and not self.is_literal:
             if spec.write_rule is not None:
-                return "a graph for any length solves the write rule at once"
+                return "in a graph for any length, a write rule is solved for all positions at once"
             if isinstance(spec.structure, Levels):
-                return "a graph for any length has no blocks of levels"
-        return "the past is a state of fixed size, its keys are gone" if situation.has_fixed_past else None
+                return "in a graph for any length, levels cannot go block by block"
+        return "the past is a state of fixed size; its keys are gone" if situation.has_fixed_past else None
 
     @abstractmethod
     def sums(self, job: Contraction) -> Sums:

@@ -27,7 +27,7 @@ class Parallel(FormWithKeys):
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """Products whose channels decay are made piece by piece."""
         if situation.traced and spec.forget_gate is not None and spec.forget_gate.by_channel:
-            return "a graph for any length cannot walk along time"
+            return "a graph for any length cannot go position by position"
         return super().refuse(spec, situation)
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

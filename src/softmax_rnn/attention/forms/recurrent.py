@@ -26,7 +26,7 @@ class Recurrent(Form):
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """It can compute everything, one call after another."""
         if situation.traced and (situation.queries > 1 or isinstance(spec.structure, Levels)):
-            return "a graph for any length cannot walk along time"
+            return "a graph for any length cannot go position by position"
         return None
 
     def cost(self, spec: AttentionSpec, situation: Situation) -> float:

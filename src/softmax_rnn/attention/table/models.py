@@ -16,7 +16,7 @@ from typing import Any
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.refused import refuse
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.errors import unknown_name
+from softmax_rnn.errors import UnknownNameError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,12 @@ class BlockTable(Mapping[str, BlockVariant]):
             row = VARIANTS.row(name)
             return BlockVariant(name, row.block, row.note)
         refuse(str(name))
-        raise unknown_name("variant", name, [*self, *(family.name for family in VARIANTS.families)])
+        try:
+            VARIANTS[name]  # a number that its family does not have is an error of its own
+        except UnknownNameError:
+            names = [*self, *(family.name for family in VARIANTS.families)]
+            raise unknown_name("variant", name, names) from None
+        raise AssertionError(name)
 
     def __contains__(self, name: object) -> bool:
         return name in _ROWS or name in VARIANTS

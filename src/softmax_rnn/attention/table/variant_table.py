@@ -20,7 +20,7 @@ from softmax_rnn.attention.table.refused import refuse
 from softmax_rnn.errors import InputError, unknown_name
 
 PAPER = "paper"
-UNDOCUMENTED = "paper, undocumented"
+UNDOCUMENTED = "paper (undocumented)"
 TAYLOR = "orders and powers"
 WRITES = "write rules"
 STRUCTURE = "structure over time"
