@@ -136,10 +136,11 @@ def structure(
 
 def state(
     model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
-    text: Annotated[Path | None, typer.Option(help="A text file; Python's own documentation when left out.")] = None,
-    tokens: Annotated[int, typer.Option(help="Tokens of the text, read as one.", min=2)] = 1024,
+    text: Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")] = None,
+    tokens: Annotated[int, typer.Option(help="Tokens of the text, read as one context.", min=2)] = 1024,
     width: Annotated[
-        list[int] | None, typer.Option(help="Width of the window, and kept keys; repeat. 32, 64, 128 by default.")
+        list[int] | None,
+        typer.Option(help="Width of the window, and of kept keys; repeatable. 32, 64, 128 by default."),
     ] = None,
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/state"),
     as_json: AsJson = False,

@@ -33,7 +33,7 @@ def generate(
     state_out: Annotated[Path | None, typer.Option(help="Save the state here, to be continued later.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Continue a text, token by token, with the speed and the bytes of the decoding state.
+    """Continue a text token by token, then print the speed and the size of the decoding state.
 
     Examples:
       softmax-rnn generate smollm2 "The capital of France is"
