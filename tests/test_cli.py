@@ -13,6 +13,7 @@ from softmax_rnn.cli import complete
 from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.experiment.recipes import RECIPES
+from softmax_rnn.study.definition import STUDIES, load_study
 from softmax_rnn.version import __version__
 
 
@@ -54,6 +55,8 @@ def test_help_shows_no_value_for_a_flag(capsys):
         ("train --size mi", "micro"),
         ("train --data sel", "selective_copy"),
         ("train --recipe p", "paper"),
+        ("study quick --scale o", "overnight"),
+        ("compare softmax linear_e", "linear_elu"),
         ("generate smollm2 hello --variant taylor_", "taylor_4"),
     ],
 )
@@ -70,6 +73,9 @@ def test_the_shell_offers_names(typed, offered, monkeypatch, capsys):
 def test_the_shell_knows_what_the_package_knows():
     assert set(complete.SIZES) == set(SIZES)
     assert set(complete.RECIPES) == set(RECIPES)
+    assert set(complete.SCALES) == {
+        scale for path in STUDIES.glob("*.yaml") for scale in load_study(path.stem)[1].scales
+    }
     assert set(complete.DATA) == {*CORPORA, *TASKS}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 SIZES = ("nano", "micro", "small", "large", "large_depth")
 DATA = ("shakespeare", "kjv", "stdlib", "mqar", "selective_copy", "induction")
 RECIPES = ("cpu", "paper")
+SCALES = ("cpu", "overnight", "paper")
 
 
 def variants(incomplete: str) -> list[str]:
@@ -43,6 +44,11 @@ def data(incomplete: str) -> list[str]:
 def recipes(incomplete: str) -> list[str]:
     """Recipes of training."""
     return _begin(RECIPES, incomplete)
+
+
+def scales(incomplete: str) -> list[str]:
+    """Scales of studies."""
+    return _begin(SCALES, incomplete)
 
 
 def _begin(names: Iterable[str], incomplete: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from softmax_rnn.cli import complete
 from softmax_rnn.cli.app import AsJson, print_json, refuse_together
 
 
@@ -99,8 +100,13 @@ def check_save(path: Path) -> None:
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="The folder of a run or of a study, or a variant.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.")],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A", help="The folder of a run or of a study, or a variant.", autocompletion=complete.variants
+        ),
+    ],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another of the same kind.", autocompletion=complete.variants)],
     as_json: AsJson = False,
 ) -> None:
     """Print how two runs (settings, losses, speed), two studies (claims) or two variants (formulas) differ.

@@ -30,7 +30,11 @@ def study(
     new_file: Annotated[Path | None, typer.Argument(help="With `new`: the file to write.", show_default=False)] = None,
     output: Annotated[Path | None, typer.Option(help="The folder of the study; runs/NAME by default.")] = None,
     scale: Annotated[
-        str, typer.Option(help="cpu; overnight: more seeds and steps on two cores; paper: the paper's models and data.")
+        str,
+        typer.Option(
+            help="cpu; overnight: more seeds and steps on two cores; paper: the paper's models and data.",
+            autocompletion=complete.scales,
+        ),
     ] = DEFAULT_SCALE,
     jobs: Annotated[
         int | None,
