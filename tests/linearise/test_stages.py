@@ -9,10 +9,13 @@ from tests.linearise.small import build
 
 from attention.cases import KINDS, some
 from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.refused import REFUSED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.closed_form import METHODS, HeadSums, apply, head_sums, refitted, scales
-from softmax_rnn.linearise.distil import divergence_sum
+from softmax_rnn.linearise.constant_channel import divides_by_a_norm, with_constant_channel
+from softmax_rnn.linearise.distil import Imitation, divergence_sum
 from softmax_rnn.linearise.handles import add_low_rank, add_scales, folded
 from softmax_rnn.linearise.layers import choose
 from softmax_rnn.linearise.measure import losses
@@ -27,6 +30,7 @@ from softmax_rnn.linearise.models import (
 )
 from softmax_rnn.linearise.settings import StageSettings, resolve
 from softmax_rnn.linearise.stored_logits import Likely
+from softmax_rnn.linearise.target import target_spec
 from softmax_rnn.linearise.trained import prepare
 from softmax_rnn.linearise.transfer import LayerErrors, Matching, layer_errors, layer_units
 
@@ -57,17 +61,76 @@ def test_every_row_is_a_target_that_calibration_brings_nearer(name, original):
     assert all(math.isfinite(one) for one in after)
 
 
+@pytest.mark.parametrize("name", some(KINDS))
+def test_every_row_learns_in_every_stage(name, original):
+    student = converted(original, target_specs(original, target_spec(name, {})), forget_bias=8.0)
+    prepare(student, [0, 1], StageSettings(weights="all"), seed=0)
+    batch = {key: torch.tensor(np.stack([row[key] for row in rows(2)])) for key in rows()[0]}
+    matched = LayerErrors(original, student, [0, 1]).train()
+    layers = attentions(student)
+    for objective, network, learning in (
+        (Matching(layer_units(matched, rows(2))), matched, [x for one in layers for x in one.parameters()]),
+        (Imitation(RowReader(original)), RowReader(student), list(student.parameters())),
+    ):
+        with nonpositive.counted():
+            loss = objective.loss_sum(network, batch)
+            loss.backward()
+        gradients = [x.grad for x in learning]
+        assert all(x is not None and x.isfinite().all() for x in gradients)
+        # On rows within its window an attention is softmax, which has nothing to learn.
+        assert sum(float(x.abs().sum()) for x in gradients) > 0 or float(loss.detach()) < 1e-6
+        student.zero_grad()
+
+
+@pytest.mark.parametrize("name", [*(set(MODEL_VARIANTS) - set(VARIANTS)), *REFUSED])
+def test_what_is_no_target_says_why(name):
+    with pytest.raises(InputError, match="a block of its own" if name in MODEL_VARIANTS else "is refused: "):
+        target_spec(name, {})
+
+
 def test_scales_are_those_of_least_squares():
     generator = torch.Generator().manual_seed(0)
     new = torch.randn(50, 6, generator=generator)
     old = new * torch.tensor([2.0, 2, 2, -0.5, -0.5, -0.5])
-    sums = HeadSums.empty(6)
-    sums.add(new, old)
+    sums = HeadSums.empty(6, 1)
+    sums.add(new, old, torch.ones(50, 1))
     weight = torch.randn(4, 6, generator=generator)
     assert scales(sums, weight, 2).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
     assert torch.allclose(refitted(sums, weight, 2), weight * torch.tensor([2.0, 2, 2, -0.5, -0.5, -0.5]), atol=1e-5)
     assert sums.error(weight, weight) > 0.1
     assert sums.error(refitted(sums, weight, 2), weight) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["softmax_l2", "like=softmax_l2,output_norm=rms"])
+def test_with_a_constant_channel_the_norm_divides_by_the_row_sum(name):
+    model = build("qwen2")  # it has biases, so a channel can be exactly constant
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for values in (layer.self_attn.v_proj.weight, layer.self_attn.v_proj.bias):
+                values[::8] = 0  # each head has a channel to spare
+    original = as_original(model)
+    student = converted(original, target_specs(original, target_spec(name, {})), forget_bias=8.0)
+    sums = head_sums(original, student, rows(), with_inputs=True)
+    apply(student, original, sums, "matrix")
+    plain = layer_errors(LayerErrors(original, student, [0, 1]), rows())
+    with_constant_channel(student, original, sums, rows())
+    found = layer_errors(LayerErrors(original, student, [0, 1]), rows())
+    assert max(found) < 1e-4 < min(plain)
+
+
+def test_a_function_of_the_inputs_that_is_nearly_constant():
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(200, 5, generator=generator) * 0.1 + torch.tensor([0.0, 0.0, 3.0, 0.0, -2.0])
+    sums = HeadSums.empty(2, 5)
+    sums.add(inputs[:, :2], inputs[:, :2], inputs)
+    assert float((inputs.double() @ sums.constant(1e-6) - 1).square().mean().sqrt()) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "yes"), [("softmax_l2", True), ("softmax", False), ("taylor_2", False), ("gated_deltanet", False)]
+)
+def test_only_attentions_with_a_norm_have_a_constant_channel(name, yes):
+    assert divides_by_a_norm(VARIANTS[name]) is yes
 
 
 def test_the_error_of_the_sums_is_the_error_that_is_measured(original):

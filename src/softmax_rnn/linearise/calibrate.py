@@ -14,10 +14,11 @@ from softmax_rnn.analysis.perplexity import perplexity
 from softmax_rnn.data.rows import IGNORED, Row, collate
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.closed_form import METHODS, apply, head_sums
+from softmax_rnn.linearise.constant_channel import divides_by_a_norm, with_constant_channel
 from softmax_rnn.linearise.distil import divergence_sum
 from softmax_rnn.linearise.layers import choose, costs, layer_bytes
 from softmax_rnn.linearise.models import RowReader, attentions, converted
-from softmax_rnn.linearise.settings import LineariseConfig
+from softmax_rnn.linearise.settings import CONSTANT, LineariseConfig
 from softmax_rnn.model.convert import specs_of
 
 UNCHANGED = "unchanged"
@@ -31,11 +32,17 @@ def calibrated(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The student with the closed form, or none, that is closest to the original on the last quarter of the rows."""
     held = max(1, len(rows) // 4)
-    sums = head_sums(original, student, rows[:-held] or rows)
-    weights = {UNCHANGED: _output_weights(student)}
+    fitted = rows[:-held] or rows
+    constant = CONSTANT in config.methods and all(divides_by_a_norm(spec) for spec in specs_of(student))
+    sums = head_sums(original, student, fitted, with_inputs=constant)
+    weights = {UNCHANGED: _read_and_written(student)}
     for method in METHODS:
-        apply(student, original, sums, method)
-        weights[method] = _output_weights(student)
+        if method in config.methods:
+            apply(student, original, sums, method)
+            weights[method] = _read_and_written(student)
+    if constant:
+        with_constant_channel(student, original, sums, fitted)
+        weights[CONSTANT] = _read_and_written(student)
     tried = divergences(original, student, weights, rows[-held:])
     best = min(tried, key=lambda name: math.inf if math.isnan(tried[name]) else tried[name])
     student.load_state_dict(weights[best], strict=False)
@@ -45,8 +52,9 @@ def calibrated(
     return student, result
 
 
-def _output_weights(student: PreTrainedModel) -> dict[str, Tensor]:
-    return {name: x.clone() for name, x in student.state_dict().items() if name.endswith("o_proj.weight")}
+def _read_and_written(student: PreTrainedModel) -> dict[str, Tensor]:
+    """The value and output projections, which the closed forms change."""
+    return {name: x.clone() for name, x in student.state_dict().items() if ".v_proj." in name or ".o_proj." in name}
 
 
 @torch.no_grad()

@@ -28,29 +28,47 @@ from softmax_rnn.data.rows import Row, collate
 from softmax_rnn.linearise.models import RowReader, attention_output, attentions, each_attention, heads_of, shape_of
 
 METHODS = ("scales", "matrix")
+"""Closed forms of the output projection alone."""
 RIDGE = 0.03
 """λ, in units of the mean square of a head's outputs."""
 
 
 @dataclass
 class HeadSums:
-    """A and B of a layer, and Σ_t o oᵀ, which gives the error its unit."""
+    """A and B of a layer, and Σ_t o oᵀ, which gives the error its unit; of its inputs h Σ_t h hᵀ and Σ_t h."""
 
     new: Tensor
     mixed: Tensor
     old: Tensor
+    inputs: Tensor
+    input_sum: Tensor
+    count: int = 0
 
     @classmethod
-    def empty(cls, width: int) -> HeadSums:
+    def empty(cls, width: int, hidden: int) -> HeadSums:
         """Before the first token."""
-        return cls(*(torch.zeros(width, width, dtype=torch.float64) for _ in range(3)))
+        new, mixed, old, inputs = (torch.zeros(n, n, dtype=torch.float64) for n in (width, width, width, hidden))
+        return cls(new, mixed, old, inputs, torch.zeros(hidden, dtype=torch.float64))
 
-    def add(self, new: Tensor, old: Tensor) -> None:
-        """More positions, (tokens, heads · E)."""
-        new, old = new.double().cpu(), old.double().cpu()
+    def add(self, new: Tensor, old: Tensor, inputs: Tensor) -> None:
+        """More positions, (tokens, heads · E) and (tokens, hidden)."""
+        new, old, inputs = (x.double().cpu() for x in (new, old, inputs))
         self.new += new.T @ new
         self.mixed += new.T @ old
         self.old += old.T @ old
+        self.inputs += inputs.T @ inputs
+        self.input_sum += inputs.sum(0)
+        self.count += len(new)
+
+    def old_blocks(self, heads: int) -> list[Tensor]:
+        """Σ_t o oᵀ of each head."""
+        dim = self.old.shape[0] // heads
+        return [self.old[first : first + dim, first : first + dim] for first in range(0, heads * dim, dim)]
+
+    def constant(self, ridge: float) -> Tensor:
+        """a, so that a·h is closest to 1 over the inputs."""
+        size = ridge * self.inputs.diagonal().mean() * torch.eye(len(self.inputs), dtype=torch.float64)
+        return torch.linalg.solve(self.inputs + size, self.input_sum)
 
     def error(self, weight: Tensor, original: Tensor) -> float:
         """Σ_t |W′ o′ − W o|² / Σ_t |W o|²."""
@@ -61,10 +79,13 @@ class HeadSums:
 
 
 @torch.no_grad()
-def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]) -> list[HeadSums]:
+def head_sums(
+    original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row], with_inputs: bool = False
+) -> list[HeadSums]:
     """One pass of the original over the rows, with each new attention computed beside the old one."""
     new = attentions(student)
-    sums = [HeadSums.empty(one.o_proj.in_features) for one in new]  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
+    hidden: int = original.config.hidden_size if with_inputs else 0
+    sums = [HeadSums.empty(one.o_proj.in_features, hidden) for one in new]  # pyright: ignore[reportAttributeAccessIssue, reportArgumentType]
     old_heads: list[list[Tensor]] = []
     real: list[Tensor | None] = []
 
@@ -73,7 +94,8 @@ def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequenc
             attention_output(new[layer], arguments, options)
         before = old_heads[layer].pop()
         keep = slice(None) if real[0] is None else real[0].flatten().bool()
-        sums[layer].add(seen[0].flatten(0, 1)[keep].float(), before.flatten(0, 1)[keep].float())
+        inputs = arguments[0] if arguments else options["hidden_states"]
+        sums[layer].add(*(x.flatten(0, 1)[keep].float() for x in (seen[0], before, inputs[..., :hidden])))
 
     contexts = [heads_of(one) for one in attentions(original)]
     try:
@@ -89,19 +111,21 @@ def head_sums(original: PreTrainedModel, student: PreTrainedModel, rows: Sequenc
     return sums
 
 
-def scales(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
-    """One scale per head; together they minimise Σ_t |W (s ⊙ o′) − W o|²."""
+def scales(sums: HeadSums, original: Tensor, heads: int, new: Tensor | None = None) -> Tensor:
+    """One scale per head; together they minimise Σ_t |W′ (s ⊙ o′) − W o|², where W′ is W unless another is given."""
     dim = sums.new.shape[0] // heads
-    products = original.double().cpu().T @ original.double().cpu()
-    gram, right = ((products * x).reshape(heads, dim, heads, dim).sum((1, 3)) for x in (sums.new, sums.mixed))
+    original = original.double().cpu()
+    new = original if new is None else new.double().cpu()
+    pairs = ((new.T @ new, sums.new), (new.T @ original, sums.mixed))
+    gram, right = ((products * x).reshape(heads, dim, heads, dim).sum((1, 3)) for products, x in pairs)
     # Any scale fits a head whose output is 0; the smallest solution gives it 0.
     return torch.linalg.lstsq(gram, right.sum(1), driver="gelsd").solution
 
 
-def scaled(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
-    """The original's output projection with the scales of its heads in its columns."""
-    factors = scales(sums, original, heads).repeat_interleave(sums.new.shape[0] // heads)
-    return original * factors.to(original)
+def scaled(sums: HeadSums, original: Tensor, heads: int, new: Tensor | None = None) -> Tensor:
+    """The output projection, the original's unless another is given, with the scales of its heads in its columns."""
+    factors = scales(sums, original, heads, new).repeat_interleave(sums.new.shape[0] // heads)
+    return (original if new is None else new) * factors.to(original)
 
 
 def ridge_of(gram: Tensor, heads: int) -> Tensor:

@@ -110,9 +110,22 @@ def each_attention(model: PreTrainedModel, show: Shown) -> Iterator[None]:
 
 
 def attention_output(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> Tensor:
-    """What an attention module gives for the arguments of another one's call."""
-    output = module(*arguments, **options)
+    """What an attention module gives for the arguments of another one's call, which may have another precision."""
+    project: Any = module.o_proj
+    given, named = _in_precision((arguments, options), project.weight.dtype)
+    output = module(*given, **named)
     return output[0] if isinstance(output, tuple) else output
+
+
+def _in_precision(value: Any, dtype: torch.dtype) -> Any:
+    """The value with its floating-point tensors, at any depth, in this precision."""
+    if isinstance(value, Tensor):
+        return value.to(dtype) if value.is_floating_point() else value
+    if isinstance(value, (tuple, list)):
+        return tuple(_in_precision(one, dtype) for one in value)
+    if isinstance(value, dict):
+        return {name: _in_precision(one, dtype) for name, one in value.items()}
+    return value
 
 
 @contextmanager

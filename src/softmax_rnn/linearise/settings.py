@@ -28,6 +28,8 @@ from softmax_rnn.validation import checked
 
 Trained = Literal["parts", "attention", "all"]
 STAGES = ("calibrate", "transfer", "distil", "tune")
+CONSTANT = "constant"
+"""The closed form for attentions with a norm in place of the denominator."""
 TRANSFER_SHARE = 0.2
 """The fraction of the tokens that transfer gets when other training follows it."""
 INCIDENTAL = frozenset({"device", "fsdp", "accumulate", "recompute", "checkpoint_every", "decode_contexts"})
@@ -79,6 +81,8 @@ class LineariseConfig(BaseModel):
     batch_size: PositiveInt = 2
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     calibration_tokens: PositiveInt = 8192
+    methods: tuple[Literal["scales", "matrix", "constant"], ...] = ("scales", "matrix", "constant")
+    """The closed forms that calibrate tries."""
     eval_tokens: PositiveInt = 4096
     """Held-out tokens per text on which losses are measured."""
     forget_bias: float = 8.0

@@ -74,8 +74,11 @@ def _losses(value: Record) -> Section:
     tried = value["calibration"].get("tried")
     if tried:
         shown = ", ".join(f"{name} {loss:.4f}" for name, loss in tried.items() if loss is not None)
-        words = "Calibration tried a scale per head and a whole output projection, both in closed form. KL divergence"
-        words += f" to the original on text that was not fitted: {shown}. It kept: {value['calibration']['method']}."
+        words = (
+            "What calibration tried in closed form: scales, one per head; matrix, a whole output projection; constant,"
+        )
+        words += " a value channel that does not change, so that the norm divides by the row sum. KL divergence to the"
+        words += f" original on text that was not fitted: {shown}. It kept: {value['calibration']['method']}."
         blocks.append(Prose(words))
     return Section("result", "What each stage gained", blocks)
 
