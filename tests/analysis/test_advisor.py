@@ -49,10 +49,10 @@ def test_the_context_decides():
 
 def test_small_heads_allow_high_orders_but_not_too_high():
     small = LayerShape(heads=4, kv_heads=4, key_dim=4, value_dim=4)
-    found = advise(small, [8, 14, None], longest_context=10**6)
-    assert [one.keep_softmax for one in found.layers] == [False, True, True]
-    assert "no digits left" in found.layers[1].reason and "no order" in found.layers[2].reason
-    assert found.summary == "A fixed state pays in 1 of 3 layers; keep softmax in the other 2."
+    actual = advise(small, [8, 14, None], longest_context=10**6)
+    assert [one.keep_softmax for one in actual.layers] == [False, True, True]
+    assert "no digits left" in actual.layers[1].reason and "no order" in actual.layers[2].reason
+    assert actual.summary == "A fixed state pays in 1 of 3 layers; keep softmax in the other 2."
 
 
 def test_specs_of_an_advice():
@@ -89,11 +89,11 @@ def test_unknown_method_and_missing_ranges():
 def test_coverage():
     generator = torch.Generator().manual_seed(0)
     q, k = torch.randn(4, 40, 8, generator=generator), torch.randn(2, 40, 8, generator=generator)
-    found = {}
+    actual = {}
     for name, part in {"norm": NormRange(), "keys": ExtremeKeys(0, 0), "none": FixedRange(low=(0,), high=(0,))}.items():
         coverage = Coverage()
         coverage.add(part, q, k)
-        found[name] = coverage.result()
-    assert found["norm"]["rows_outside"] == 0 and found["norm"]["width_5"] > 1
-    assert found["keys"]["width_95"] <= 1.01 and 0 < found["keys"]["rows_outside"] < 1
-    assert found["none"]["rows_outside"] == 1 and found["none"]["rows"] == 4 * 32
+        actual[name] = coverage.result()
+    assert actual["norm"]["rows_outside"] == 0 and actual["norm"]["width_5"] > 1
+    assert actual["keys"]["width_95"] <= 1.01 and 0 < actual["keys"]["rows_outside"] < 1
+    assert actual["none"]["rows_outside"] == 1 and actual["none"]["rows"] == 4 * 32

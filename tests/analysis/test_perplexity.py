@@ -47,10 +47,10 @@ def test_every_token_counts_once() -> None:
         window = ids[start : start + 6]
         logits = model(window[None, :-1]).logits[0]
         losses += F.cross_entropy(logits, window[1:], reduction="none").tolist()
-    found = perplexity(model, ids, context=5)
-    assert found.tokens == len(losses) == 22
-    assert found.loss == pytest.approx(sum(losses) / 22, abs=1e-6)
-    assert found.perplexity == pytest.approx(math.exp(found.loss))
+    result = perplexity(model, ids, context=5)
+    assert result.tokens == len(losses) == 22
+    assert result.loss == pytest.approx(sum(losses) / 22, abs=1e-6)
+    assert result.perplexity == pytest.approx(math.exp(result.loss))
     assert perplexity(model, ids.tolist(), context=22) == perplexity(model, ids[None], context=100)
 
 

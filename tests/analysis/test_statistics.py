@@ -23,41 +23,41 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.mark.parametrize("score", [0.5, 7.0, 100.0, 5000.0])
 def test_constant_scores(score):
-    found = Magnitudes(1, 150)
-    found.add(torch.full((1, 9), -score))
+    result = Magnitudes(1, 150)
+    result.add(torch.full((1, 9), -score))
     for n in (0, 1, 40, 150):
-        assert found.log_means()[0, n].item() == pytest.approx(n * math.log(score) - math.lgamma(n + 1), abs=1e-9)
+        assert result.log_means()[0, n].item() == pytest.approx(n * math.log(score) - math.lgamma(n + 1), abs=1e-9)
     # The largest of s^n/n! stands at n = s (and s − 1, where s is whole).
-    assert found.dominant()[0] in (min(150, int(score)), min(150, max(int(score) - 1, 0)))
-    assert found.shares()[0, -1].item() == pytest.approx(
+    assert result.dominant()[0] in (min(150, int(score)), min(150, max(int(score) - 1, 0)))
+    assert result.shares()[0, -1].item() == pytest.approx(
         float(mpmath.gammainc(151, score, mpmath.inf, regularized=True)), rel=1e-9, abs=1e-12
     )
 
 
 def test_two_valued_scores():
-    found = Magnitudes(2, 20)
-    found.add(torch.tensor([[1.0, -4.0], [2.0, 3.0]]))
+    result = Magnitudes(2, 20)
+    result.add(torch.tensor([[1.0, -4.0], [2.0, 3.0]]))
     for row, (a, b) in enumerate(((1, 4), (2, 3))):
         for n in (0, 3, 20):
             expected = (a**n + b**n) / 2 / math.factorial(n)
-            assert found.log_means()[row, n].exp().item() == pytest.approx(expected, rel=1e-12)
+            assert result.log_means()[row, n].exp().item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_gaussian_scores():
-    sigma, found = 2.0, Magnitudes(1, 10)
+    sigma, result = 2.0, Magnitudes(1, 10)
     for seed in range(10):
-        found.add(sigma * random(1, 200_000, seed=seed))
+        result.add(sigma * random(1, 200_000, seed=seed))
     for n in (1, 2, 4, 6):
         # E|s|^n = σ^n 2^(n/2) Γ((n+1)/2)/√π
         expected = n * math.log(sigma) + n / 2 * math.log(2) + math.lgamma((n + 1) / 2) - math.log(math.pi) / 2
-        assert found.log_means()[0, n].item() == pytest.approx(expected - math.lgamma(n + 1), abs=0.02)
+        assert result.log_means()[0, n].item() == pytest.approx(expected - math.lgamma(n + 1), abs=0.02)
 
 
 def test_scores_of_zero_have_only_order_0():
-    found = Magnitudes(1, 3)
-    found.add(torch.zeros(1, 4))
-    assert found.log_means()[0].tolist()[0] == 0 and found.dominant() == [0]
-    assert found.log_means()[0, 1].exp().item() < 1e-200
+    result = Magnitudes(1, 3)
+    result.add(torch.zeros(1, 4))
+    assert result.log_means()[0].tolist()[0] == 0 and result.dominant() == [0]
+    assert result.log_means()[0, 1].exp().item() < 1e-200
 
 
 def test_sketch_of_pieces_is_the_sketch_of_all():
@@ -111,15 +111,15 @@ def test_a_head_is_what_loops_find():
     q, k, v = 3 * random(1, 12, 2, seed=1), random(1, 12, 2, seed=2), random(1, 12, 2, seed=3)
     statistics = TermStatistics(1, 8)
     statistics.add(q, k, v)
-    found = statistics.heads(0.01)[0]
+    result = statistics.heads(0.01)[0]
     scores, terms, errors = literal(q[0], k[0], v[0], 8)
-    assert found.pairs == len(scores) == 78 and found.queries == 12
-    assert found.low == pytest.approx(min(scores)) and found.high == pytest.approx(max(scores))
-    assert found.mean == pytest.approx(sum(scores) / 78)
-    assert [math.exp(x) for x in found.log_terms] == pytest.approx(terms, rel=1e-10)
-    assert found.error[8] == pytest.approx(sum(errors) / 12, rel=1e-8)
-    assert found.worst_error[8] == pytest.approx(max(errors), rel=1e-8)
-    assert found.term_share == sorted(found.term_share) and found.term_share[-1] <= 1
+    assert result.pairs == len(scores) == 78 and result.queries == 12
+    assert result.low == pytest.approx(min(scores)) and result.high == pytest.approx(max(scores))
+    assert result.mean == pytest.approx(sum(scores) / 78)
+    assert [math.exp(x) for x in result.log_terms] == pytest.approx(terms, rel=1e-10)
+    assert result.error[8] == pytest.approx(sum(errors) / 12, rel=1e-8)
+    assert result.worst_error[8] == pytest.approx(max(errors), rel=1e-8)
+    assert result.term_share == sorted(result.term_share) and result.term_share[-1] <= 1
 
 
 def test_windows_add_up_and_blocks_change_nothing(monkeypatch):
@@ -141,12 +141,12 @@ def test_windows_add_up_and_blocks_change_nothing(monkeypatch):
 def test_the_guaranteed_order_holds():
     statistics = TermStatistics(1, 60)
     statistics.add(2 * random(1, 64, 4), random(1, 64, 4, seed=1), random(1, 64, 4, seed=2))
-    found = statistics.heads(1e-3)[0]
-    assert found.order_guaranteed == guaranteed_order(max(-found.low, found.high), 1e-3)
-    assert found.order_within_all is not None and found.order_within is not None
-    assert found.order_within <= found.order_within_all <= found.order_guaranteed
-    radius = max(-found.low, found.high)
-    assert all(worst <= output_error(n, radius) + 1e-12 for n, worst in enumerate(found.worst_error))
+    result = statistics.heads(1e-3)[0]
+    assert result.order_guaranteed == guaranteed_order(max(-result.low, result.high), 1e-3)
+    assert result.order_within_all is not None and result.order_within is not None
+    assert result.order_within <= result.order_within_all <= result.order_guaranteed
+    radius = max(-result.low, result.high)
+    assert all(worst <= output_error(n, radius) + 1e-12 for n, worst in enumerate(result.worst_error))
 
 
 def test_bad_arguments():

@@ -38,9 +38,9 @@ def tiny(seed: int = 0, **options) -> LlamaForCausalLM:
 
 
 def captured(model) -> list[tuple[int, torch.Tensor, torch.Tensor, torch.Tensor]]:
-    found = []
-    read_windows(model, IDS, 25, lambda layer, q, k, v: found.append((layer, q, k, v)))
-    return found
+    result = []
+    read_windows(model, IDS, 25, lambda layer, q, k, v: result.append((layer, q, k, v)))
+    return result
 
 
 def test_captured_tensors_give_the_attention_of_the_model():
@@ -71,8 +71,8 @@ def test_other_transformers_models_are_read():
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=64, n_embd=16, n_layer=2, n_head=2)).eval()
     assert len(captured(model)) == 4
-    found = read_terms(model, IDS, orders=3, context=20)
-    assert found.layers[0].sketch.count == 2 * 20 * 21 // 2
+    result = read_terms(model, IDS, orders=3, context=20)
+    assert result.layers[0].sketch.count == 2 * 20 * 21 // 2
     assert len(terms_record(model, IDS, orders=3, context=20, methods=[])["heads"]) == 4
 
 
@@ -124,8 +124,8 @@ def test_a_layer_cut_alone_is_the_whole_model_converted(options):
         for method, order in (("taylor", 3), ("extreme_keys_squared", 2)):
             specs = [cutter.spec(method, order, i) if i == layer else AttentionSpec() for i in range(3)]
             expected, nonpositive = counted_perplexity(convert(model(), specs), IDS, 15)
-            found = cutter.cut(method, order, layer)
-            assert (found.loss, found.nonpositive) == (expected.loss, nonpositive)
+            result = cutter.cut(method, order, layer)
+            assert (result.loss, result.nonpositive) == (expected.loss, nonpositive)
     assert cutter.cut("taylor", 3).loss != cutter.softmax.loss
     assert Cutter(cutter.model, IDS, context=15).softmax.loss == cutter.softmax.loss
 
@@ -141,9 +141,9 @@ def test_kept_cuts_belong_to_the_ranges_they_were_made_with(tmp_path):
     file = tmp_path / "cuts.jsonl"
     heads = read_terms(tiny(), IDS, orders=4, context=20).ranges()
     wide = [(tuple(x - 3 for x in low), tuple(x + 3 for x in high)) for low, high in heads]
-    found = Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3)
-    assert Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3) == found
-    assert Cutter(tiny(), IDS, 20, ranges=wide, keep=file).cut("head", 3).loss != found.loss
+    result = Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3)
+    assert Cutter(tiny(), IDS, 20, ranges=heads, keep=file).cut("head", 3) == result
+    assert Cutter(tiny(), IDS, 20, ranges=wide, keep=file).cut("head", 3).loss != result.loss
 
 
 def test_sweeps_stop_when_the_loss_has_recovered():
@@ -270,9 +270,9 @@ def literal_far_share(model, width: int, sinks: int) -> float:
 
 
 def captured_whole(model):
-    found = []
-    read_windows(model, IDS, 40, lambda layer, q, k, v: found.append((layer, q, k, v)))
-    return found
+    result = []
+    read_windows(model, IDS, 40, lambda layer, q, k, v: result.append((layer, q, k, v)))
+    return result
 
 
 def test_the_command(tmp_path, capsys):

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 
 def test_all_orders_lose_no_digits_between_minus_and_plus_100():
     x = torch.linspace(-100, 100, 41, dtype=torch.float64)
-    found = all_orders(x, 120, x.abs())
+    result = all_orders(x, 120, x.abs())
     worst = 0.0
     with mpmath.workdps(120):
         for i, t in enumerate(x.tolist()):
@@ -28,7 +28,7 @@ def test_all_orders_lose_no_digits_between_minus_and_plus_100():
             for n in range(121):
                 term = term * mpmath.mpf(t) / n if n else term
                 total += term
-                got = mpmath.mpf(float(found[n, i])) * mpmath.exp(abs(t))
+                got = mpmath.mpf(float(result[n, i])) * mpmath.exp(abs(t))
                 worst = max(worst, float(abs(got - total) / max(abs(total), mpmath.exp(t))))
     assert worst < 1e-13
 
@@ -39,24 +39,24 @@ def test_rows_are_those_of_the_core(order):
     q, k, v = (2 * torch.randn(9, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     rows = torch.tensor([0, 3, 8])
     seen = rows[:, None] >= torch.arange(9)
-    found = truncated_rows(q[rows] @ k.T, seen, v, 12)
+    result = truncated_rows(q[rows] @ k.T, seen, v, 12)
     softmax = attend(AttentionSpec(score=taylor_score(170, scale=1.0)), q[None, None], k[None, None], v[None, None])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NonPositiveWarning)
         cut = attend(AttentionSpec(score=taylor_score(order, scale=1.0)), q[None, None], k[None, None], v[None, None])
     expected = (cut - softmax)[0, 0, rows].norm(dim=-1) / v.norm(dim=-1).max()
-    ordinary = found.errors[order] < 2  # worse errors, and row sums that are not positive, count as 2
-    assert bool(ordinary.any()) and torch.allclose(found.errors[order][ordinary], expected[ordinary], atol=1e-9)
+    ordinary = result.errors[order] < 2  # worse errors, and row sums that are not positive, count as 2
+    assert bool(ordinary.any()) and torch.allclose(result.errors[order][ordinary], expected[ordinary], atol=1e-9)
 
 
 def test_softmax_is_reached():
     generator = torch.Generator().manual_seed(1)
     scores = 3 * torch.randn(4, 30, generator=generator, dtype=torch.float64)
-    found = truncated_rows(scores, torch.ones(4, 30, dtype=torch.bool), torch.randn(30, 3, dtype=torch.float64), 60)
-    assert float(found.errors[60].max()) < 1e-12
-    assert torch.allclose(found.mass[60], torch.ones(4, dtype=torch.float64))
-    assert torch.allclose(found.numerator[60], torch.ones(4, dtype=torch.float64))
-    assert float(found.nonpositive[::2].sum()) == 0
+    result = truncated_rows(scores, torch.ones(4, 30, dtype=torch.bool), torch.randn(30, 3, dtype=torch.float64), 60)
+    assert float(result.errors[60].max()) < 1e-12
+    assert torch.allclose(result.mass[60], torch.ones(4, dtype=torch.float64))
+    assert torch.allclose(result.numerator[60], torch.ones(4, dtype=torch.float64))
+    assert float(result.nonpositive[::2].sum()) == 0
 
 
 def test_blocks_of_keys_change_nothing(monkeypatch):

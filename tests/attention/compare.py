@@ -58,13 +58,13 @@ def relative_error(got: Tensor, truth: Tensor, scale: float) -> float:
 
 def errors(got: Result, truth: Result) -> dict[str, float]:
     """The error of the output and of each gradient; a tensor that only one of them knows has the gradient 0."""
-    found = {"output": relative_error(got.output, truth.output, largest(truth.output))}
+    result = {"output": relative_error(got.output, truth.output, largest(truth.output))}
     biggest = max((largest(g) for g in truth.grads.values()), default=0.0)
     for name in got.grads | truth.grads:
         known = truth.grads.get(name, got.grads.get(name))
         a, b = (r.grads.get(name, torch.zeros_like(known)) for r in (got, truth))
-        found[name] = relative_error(a, b, max(largest(b), 0.1 * biggest))
-    return found
+        result[name] = relative_error(a, b, max(largest(b), 0.1 * biggest))
+    return result
 
 
 def assert_same(got: Result, truth: Result, dtype: torch.dtype) -> None:

@@ -37,7 +37,7 @@ TIME = 37
 """Three tiles of 16, the last one not full."""
 
 
-def found(case: dict[str, Any]) -> dict[str, float]:
+def errors_of(case: dict[str, Any]) -> dict[str, float]:
     """The errors of the output and of each gradient, against the literal form in float64 on the same rounded inputs."""
     if "score" in case:
         return half_found(case)
@@ -97,15 +97,15 @@ def half_found(case: dict[str, Any]) -> dict[str, float]:
         (zero if truth.log_scale is None else truth.log_scale) - (zero if got.log_scale is None else got.log_scale)
     )
     values = (truth.numerator * scale.detach()[..., None], got.numerator)
-    found = {"output": output_error(values[1].detach(), values[0].detach())}
+    errors = {"output": output_error(values[1].detach(), values[0].detach())}
     grads = [
         torch.autograd.grad((value * wanted.to(value)).sum(), list(some.values()), allow_unused=True)
         for value, some in zip(values, (true_leaves, leaves), strict=True)
     ]
     for name, right, mine in zip(tensors, *grads, strict=True):
         if right is not None:
-            found[name] = output_error(mine, right)
-    return found
+            errors[name] = output_error(mine, right)
+    return errors
 
 
 def unrounded(got: Result, truth: Result) -> Result:
@@ -135,7 +135,7 @@ def as_on_a_card(on: bool) -> Iterator[None]:
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    answers = {key: found(case) for key, case in json.loads(sys.stdin.read()).items()}
+    answers = {key: errors_of(case) for key, case in json.loads(sys.stdin.read()).items()}
     print(json.dumps(answers))
 
 

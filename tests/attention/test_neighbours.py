@@ -35,10 +35,10 @@ def plain(operation: str, file: str = "naive") -> ModuleType:
     package = find_spec("fla")
     assert package is not None and package.submodule_search_locations
     path = Path(package.submodule_search_locations[0]) / "ops" / operation / f"{file}.py"
-    found = spec_from_file_location(f"fla_{operation}", path)
-    assert found is not None and found.loader is not None
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
+    actual = spec_from_file_location(f"fla_{operation}", path)
+    assert actual is not None and actual.loader is not None
+    module = module_from_spec(actual)
+    actual.loader.exec_module(module)
     return module
 
 

@@ -17,11 +17,11 @@ SEEN = end_mask(TIME)
 
 def poisoned(tensors: dict[str, Tensor], value: float) -> dict[str, Tensor]:
     """Whatever stands at padding is this value."""
-    found = {}
+    actual = {}
     for name, x in tensors.items():
         here = SEEN[:, None, :, None] if x.dim() == 4 else SEEN[:, None]
-        found[name] = torch.where(here, x, value) if name in TIMED else x
-    return found
+        actual[name] = torch.where(here, x, value) if name in TIMED else x
+    return actual
 
 
 def masked_result(result: Result) -> Result:

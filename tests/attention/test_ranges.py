@@ -160,24 +160,24 @@ def true_ranges(x: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]
 def test_bounds(part):
     x = inputs()
     low, high = true_ranges(x)
-    found = running_bounds(part, x["q"].unflatten(1, (K, -1)), x["k"], Visibility(), None)
+    result = running_bounds(part, x["q"].unflatten(1, (K, -1)), x["k"], Visibility(), None)
     if isinstance(part, TrueRange):
-        assert torch.allclose(found.low, low) and torch.allclose(found.high, high)
+        assert torch.allclose(result.low, low) and torch.allclose(result.high, high)
     elif isinstance(part, ExtremeKeys):
-        assert bool((found.low >= low - 1e-12).all() and (found.high <= high + 1e-12).all())
+        assert bool((result.low >= low - 1e-12).all() and (result.high <= high + 1e-12).all())
     else:
-        assert bool((found.low <= low + 1e-12).all() and (found.high >= high - 1e-12).all())
+        assert bool((result.low <= low + 1e-12).all() and (result.high >= high - 1e-12).all())
 
 
 def test_moments_are_those_of_the_scores():
     x = inputs()
     q = x["q"].unflatten(1, (K, -1))
-    found = running_bounds(MomentRange(1.0, 0.0), q, x["k"], Visibility(), None)
+    result = running_bounds(MomentRange(1.0, 0.0), q, x["k"], Visibility(), None)
     for t in (0, 4, T - 1):
         scores = torch.einsum("bkgd,bkjd->bkgj", q[:, :, :, t], x["k"][:, :, : t + 1])
-        assert torch.allclose(found.high[..., t], scores.mean(-1))
+        assert torch.allclose(result.high[..., t], scores.mean(-1))
         deviation = scores.var(-1, correction=0).sqrt()
-        assert torch.allclose(found.high[..., t] - found.low[..., t], deviation, atol=1e-6)
+        assert torch.allclose(result.high[..., t] - result.low[..., t], deviation, atol=1e-6)
 
 
 def test_squares_are_never_negative():

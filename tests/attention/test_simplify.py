@@ -76,12 +76,12 @@ def legal(**parts) -> AttentionSpec | None:
 
 def composed() -> list[AttentionSpec]:
     """All legal combinations that `simplify` changes, with and without the gates of the keys."""
-    found = []
+    result = []
     for phi, score, normaliser, gate, norm in product(FEATURES, SCORES, NORMALISERS, GATES, NORMS):
         spec = legal(feature_map=phi, score=score, normaliser=normaliser, output_gate=gate, output_norm=norm)
         if spec is not None and simplify(spec) != spec:
-            found.append(spec)
-    return found
+            result.append(spec)
+    return result
 
 
 COMPOSED = composed()

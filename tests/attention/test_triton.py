@@ -64,18 +64,18 @@ def interpreted(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]
     return json.loads(done.stdout)
 
 
-def assert_within(case: dict[str, Any], found: dict[str, float]) -> None:
+def assert_within(case: dict[str, Any], result: dict[str, float]) -> None:
     dtype = case.get("dtype", "float32")
-    gates = {} if dtype == "float32" else dict.fromkeys(found.keys() - {"output", *"qkv"}, GATE_TOLERANCE)
-    wrong = {name: error for name, error in found.items() if not error <= gates.get(name, TOLERANCE[dtype])}
-    assert found and not wrong, f"{case}: {wrong}"
+    gates = {} if dtype == "float32" else dict.fromkeys(result.keys() - {"output", *"qkv"}, GATE_TOLERANCE)
+    wrong = {name: error for name, error in result.items() if not error <= gates.get(name, TOLERANCE[dtype])}
+    assert result and not wrong, f"{case}: {wrong}"
 
 
 def test_kernels_in_the_interpreter():
-    found = interpreted(QUICK)
-    assert found.keys() == QUICK.keys()
+    result = interpreted(QUICK)
+    assert result.keys() == QUICK.keys()
     for key, case in QUICK.items():
-        assert_within(case, found[key])
+        assert_within(case, result[key])
 
 
 MORE = {
@@ -104,8 +104,8 @@ def test_every_row_with_every_mask(name, mask):
     cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
     if name in WITH_STATE and VARIANTS[name].score.degree == 1:
         cases["walk"] = case | {"state": True, "walks": 1}
-    for key, found in interpreted(cases).items():
-        assert_within(cases[key], found)
+    for key, result in interpreted(cases).items():
+        assert_within(cases[key], result)
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_every_row_with_every_mask(name, mask):
 def test_split_and_resumed(name):
     case = {"name": name, "state": True}
     cases = {how: case | {"how": how} for how in ("pieces", "steps")}
-    for key, found in interpreted(cases).items():
-        assert_within(cases[key], found)
+    for key, result in interpreted(cases).items():
+        assert_within(cases[key], result)
 
 
 HALF = {
@@ -133,8 +133,8 @@ HALF = {
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(dtype):
     cases = {key: case | {"dtype": dtype} for key, case in HALF.items()}
-    for key, found in interpreted(cases).items():
-        assert_within(cases[key], found)
+    for key, result in interpreted(cases).items():
+        assert_within(cases[key], result)
 
 
 WHOLE = ["softmax", "gated_softmax", "forgetting_transformer", "taylor_2", "taylor_4", "linear_elu"]
@@ -147,8 +147,8 @@ def test_half_precision_through_the_whole_of_attend(name):
     for dtype in ("bfloat16", "float16"):
         case = {"name": name, "dtype": dtype}
         cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
-        for key, found in interpreted(cases).items():
-            assert_within(cases[key], found)
+        for key, result in interpreted(cases).items():
+            assert_within(cases[key], result)
 
 
 @pytest.mark.slow
@@ -157,8 +157,8 @@ def test_half_precision_through_the_whole_of_attend(name):
 def test_any_dimensions(name, dims):
     case = {"name": name, "key_dim": dims[0], "value_dim": dims[1]}
     cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
-    for key, found in interpreted(cases).items():
-        assert_within(cases[key], found)
+    for key, result in interpreted(cases).items():
+        assert_within(cases[key], result)
 
 
 def test_on_a_cpu_it_says_how_to_run_the_interpreter():

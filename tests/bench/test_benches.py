@@ -126,13 +126,13 @@ def test_loss_against_state(monkeypatch):
     monkeypatch.setattr(state_loss, "load_pretrained", lambda name: model.llama(model.ours("softmax", "nano")).eval())
     monkeypatch.setattr(state_loss, "load_tokenizer", lambda name: lambda *text, **options: {"input_ids": ids})
     results = run(list(state_loss.state_loss_tasks("any", None, 30, (4,))))
-    found = {row["variant"]: row for row in results.rows}
-    assert len(found) == 8 and found["softmax"]["width"] is None
+    result = {row["variant"]: row for row in results.rows}
+    assert len(result) == 8 and result["softmax"]["width"] is None
     expected = perplexity(state_loss.load_pretrained("any"), ids, 30).loss
-    assert found["softmax"]["loss"] == pytest.approx(expected, rel=1e-5)
-    sizes = [found[name]["state_bytes"] for name in ("window", "kept keys", "kept keys, far of order 1")]
+    assert result["softmax"]["loss"] == pytest.approx(expected, rel=1e-5)
+    sizes = [result[name]["state_bytes"] for name in ("window", "kept keys", "kept keys, far of order 1")]
     # A window of 64 is all of so short a text.
-    assert sizes == sorted(sizes) and len({row["loss"] for row in found.values()}) == 7
+    assert sizes == sorted(sizes) and len({row["loss"] for row in result.values()}) == 7
     assert len(state_loss_chart(results.to_json()).to_dict()["layer"]) == 3
 
 

@@ -41,14 +41,14 @@ LIMITS = {
 def cells() -> list[object]:
     """Every case of every row; one is quick."""
     quick = {("block_sums", "sm80", 64, "bfloat16", "exp, clamp, decay, every mask")}
-    found = []
+    result = []
     for row in TABLE:
         for case in row["cases"]:
             key = (row["kernel"], row["target"], row["dim"], row["dtype"], case)
-            found.append(
+            result.append(
                 pytest.param(row, case, marks=[] if key in quick else [pytest.mark.slow], id="-".join(map(str, key)))
             )
-    return found
+    return result
 
 
 @pytest.mark.parametrize(("row", "case"), cells())
@@ -61,10 +61,10 @@ def test_the_compiler_still_says_what_the_table_says(row, case, tmp_path, monkey
 def test_every_row_spills_nothing_fits_and_uses_tensor_cores():
     for row in TABLE:
         assert row["cases"].keys() == set(cases_of(row["kernel"]))
-        for case, found in row["cases"].items():
+        for case, result in row["cases"].items():
             cell = Cell(row["kernel"], row["target"], row["dim"], row["dtype"], case)
-            assert fits(cell, Figures(**found)), (cell, found)
-            assert found["products"] > 0
+            assert fits(cell, Figures(**result)), (cell, result)
+            assert result["products"] > 0
 
 
 def test_every_kernel_of_blocks_and_states_has_proven_tiles():
@@ -81,9 +81,9 @@ def test_tiles_that_ship_are_candidates():
 
 
 def test_products_and_bytes_are_near_the_least():
-    found = counts()
-    assert found.keys() == LIMITS.keys()
-    for name, count in found.items():
+    result = counts()
+    assert result.keys() == LIMITS.keys()
+    for name, count in result.items():
         assert 1 <= count.ratio <= LIMITS[name], (name, count.ratio)
 
 

@@ -21,8 +21,8 @@ def read(tokens):
 @pytest.mark.parametrize("at_once", [1, 40, 10**6])
 def test_each_side_has_its_documents_whatever_the_batches(tmp_path, monkeypatch, at_once):
     monkeypatch.setattr(module, "_CHARACTERS_AT_ONCE", at_once)
-    found = cached_tokens(tmp_path / "x", LABELLED, ("train", "test"), ENCODER)
-    for name, tokens in found.items():
+    result = cached_tokens(tmp_path / "x", LABELLED, ("train", "test"), ENCODER)
+    for name, tokens in result.items():
         texts = [text for side, text in LABELLED if side == name]
         assert read(tokens) == texts
         assert tokens.documents == len(texts)
@@ -61,8 +61,8 @@ def test_a_damaged_file_is_made_again(tmp_path, capsys, file, harm):
 
 
 def test_an_empty_side_can_be_read(tmp_path):
-    found = cached_tokens(tmp_path / "x", LABELLED[:1], ("train", "test"), ENCODER)
-    assert (found["test"].documents, len(found["test"].tokens)) == (0, 0)
+    result = cached_tokens(tmp_path / "x", LABELLED[:1], ("train", "test"), ENCODER)
+    assert (result["test"].documents, len(result["test"].tokens)) == (0, 0)
 
 
 def test_the_hash_is_of_the_tokens_and_where_documents_end(tmp_path):

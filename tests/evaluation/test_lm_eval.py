@@ -48,7 +48,7 @@ def requests() -> list[Instance]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_scores_do_not_change_with_the_batch_size(checkpoint: Path, variant: str | None) -> None:
-    found = []
+    actual = []
     for size in (1, 2, 3, 7):
         model = SoftmaxRNNLM(pretrained=str(checkpoint), variant=variant, batch_size=size)
         assert model.batch_size == size
@@ -56,10 +56,10 @@ def test_scores_do_not_change_with_the_batch_size(checkpoint: Path, variant: str
         options = {"max_gen_toks": 5, "do_sample": False, "until": ["</s>"]}
         texts = [Instance("generate_until", {}, (r.args[0], dict(options)), i) for i, r in enumerate(requests())]
         rolling = [Instance("loglikelihood_rolling", {}, (r.args[0],), i) for i, r in enumerate(requests())]
-        found.append(
+        actual.append(
             (likelihood, model.generate_until(texts, disable_tqdm=True), model.loglikelihood_rolling(rolling, True))
         )
-    likelihoods, generated, perplexities = zip(*found, strict=True)
+    likelihoods, generated, perplexities = zip(*actual, strict=True)
     for other in likelihoods[1:]:
         assert [greedy for _, greedy in other] == [greedy for _, greedy in likelihoods[0]]
         assert [x for x, _ in other] == pytest.approx([x for x, _ in likelihoods[0]], abs=1e-5)
@@ -70,7 +70,7 @@ def test_scores_do_not_change_with_the_batch_size(checkpoint: Path, variant: str
 
 def scores(tasks: Path, batch_size: int, **arguments: Any) -> dict[str, Any]:
     given = ",".join(f"{name}={value}" for name, value in arguments.items())
-    found = simple_evaluate(
+    actual = simple_evaluate(
         model="softmax_rnn",
         model_args=given,
         tasks=["toy_choice", "toy_text", "toy_rolling"],
@@ -79,8 +79,8 @@ def scores(tasks: Path, batch_size: int, **arguments: Any) -> dict[str, Any]:
         task_manager=TaskManager(include_path=str(tasks), include_defaults=False),
         bootstrap_iters=0,
     )
-    assert found is not None
-    return found["results"]
+    assert actual is not None
+    return actual["results"]
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_a_converted_softmax_scores_as_the_harness_own_model(checkpoint: Path) -
     theirs = HFLM(pretrained=str(checkpoint), device="cpu", batch_size=2)
     expected = theirs.loglikelihood(requests(), disable_tqdm=True)
     ours = SoftmaxRNNLM(pretrained=str(checkpoint), variant="softmax", batch_size=3)
-    found = ours.loglikelihood(requests(), disable_tqdm=True)
-    assert [x for x, _ in found] == pytest.approx([x for x, _ in expected], abs=1e-5)
-    assert [greedy for _, greedy in found] == [greedy for _, greedy in expected]
+    actual = ours.loglikelihood(requests(), disable_tqdm=True)
+    assert [x for x, _ in actual] == pytest.approx([x for x, _ in expected], abs=1e-5)
+    assert [greedy for _, greedy in actual] == [greedy for _, greedy in expected]
 
 
 def test_a_saved_conversion_is_evaluated_by_its_folder(checkpoint: Path, tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_saved_conversion_is_evaluated_by_its_folder(checkpoint: Path, tmp_pat
     model.save_pretrained(tmp_path)
     load_tokenizer(checkpoint).save_pretrained(tmp_path)
     expected = SoftmaxRNNLM(pretrained=str(checkpoint), variant="taylor_2").loglikelihood(requests(), disable_tqdm=True)
-    found = SoftmaxRNNLM(pretrained=str(tmp_path), batch_size=4).loglikelihood(requests(), disable_tqdm=True)
-    assert [x for x, _ in found] == pytest.approx([x for x, _ in expected], abs=1e-5)
+    actual = SoftmaxRNNLM(pretrained=str(tmp_path), batch_size=4).loglikelihood(requests(), disable_tqdm=True)
+    assert [x for x, _ in actual] == pytest.approx([x for x, _ in expected], abs=1e-5)
 
 
 def test_arguments(checkpoint: Path) -> None:

@@ -16,19 +16,19 @@ def hours(variant="softmax", processes=2, **settings):
 
 
 def test_the_papers_recipe_takes_less_than_the_paper_states_and_more_than_its_products():
-    found = hours()["A100 80 GB"]
+    result = hours()["A100 80 GB"]
     products = 6 * (275_293_184 - 32_000 * 1024) * 100_000 * 36 * 1024 / 312e12 / 3600
-    assert products < found["card_hours_at_peak"] < found["card_hours"] < PAPER_CARD_HOURS
-    assert found["fits"]
+    assert products < result["card_hours_at_peak"] < result["card_hours"] < PAPER_CARD_HOURS
+    assert result["fits"]
 
 
 def test_faster_cards_take_less_and_more_steps_take_more():
-    found = hours()
-    assert [*found] == [card.name for card in CARDS]
-    assert sorted((one["card_hours"] for one in found.values()), reverse=True) == [
-        x["card_hours"] for x in found.values()
+    result = hours()
+    assert [*result] == [card.name for card in CARDS]
+    assert sorted((one["card_hours"] for one in result.values()), reverse=True) == [
+        x["card_hours"] for x in result.values()
     ]
-    assert hours(steps=50_000)["H100 SXM"]["card_hours"] == pytest.approx(found["H100 SXM"]["card_hours"] / 2)
+    assert hours(steps=50_000)["H100 SXM"]["card_hours"] == pytest.approx(result["H100 SXM"]["card_hours"] / 2)
 
 
 def test_recomputing_takes_time_and_saves_memory():

@@ -37,8 +37,8 @@ def losses(record):
 
 
 def error(record, stage):
-    found = [row["error"] for row in record["errors"] if row["stage"] == stage]
-    return sum(found) / len(found)
+    result = [row["error"] for row in record["errors"] if row["stage"] == stage]
+    return sum(result) / len(result)
 
 
 def test_each_stage_lowers_its_own_measure(tmp_path):
@@ -150,9 +150,9 @@ def test_window_alone_state_alone_and_both(tmp_path):
     config = resolve(settings(tmp_path, to="near_far", window=4, sinks=1, order=2, stages=["calibrate"]))
     record = linearise(config, tmp_path / "new", quiet=True).record
     assert record is not None
-    found = {row["part"]: row["loss"] for row in record["halves"] if row["stage"] == "calibrate"}
-    assert set(found) == {"window alone", "state alone"}
-    assert len({losses(record)["calibrate"], *found.values()}) == 3
+    result = {row["part"]: row["loss"] for row in record["halves"] if row["stage"] == "calibrate"}
+    assert set(result) == {"window alone", "state alone"}
+    assert len({losses(record)["calibrate"], *result.values()}) == 3
 
 
 def test_a_polynomial_gets_the_ranges_of_its_heads(tmp_path):
@@ -160,8 +160,8 @@ def test_a_polynomial_gets_the_ranges_of_its_heads(tmp_path):
     to = json.dumps({"score": spec})
     record = linearise(resolve(settings(tmp_path, to=to, stages=["calibrate"])), tmp_path / "new", quiet=True).record
     assert record is not None
-    found = load_model(tmp_path / "new").config.specs
-    assert all(len(set(spec.score.range.high)) == 4 for spec in found)
+    result = load_model(tmp_path / "new").config.specs
+    assert all(len(set(spec.score.range.high)) == 4 for spec in result)
     assert abs(losses(record)["calibrate"] - losses(record)["original"]) < 0.2
 
 

@@ -137,9 +137,9 @@ def test_the_error_of_the_sums_is_the_error_that_is_measured(original):
     student = converted(original, target_specs(original, VARIANTS["linear_elu"]), forget_bias=8.0)
     sums = head_sums(original, student, rows())
     for method in METHODS:
-        found = apply(student, original, sums, method)
+        result = apply(student, original, sums, method)
         measured = layer_errors(LayerErrors(original, student, [0, 1]), rows())
-        assert found == pytest.approx(measured, rel=1e-3)
+        assert result == pytest.approx(measured, rel=1e-3)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "mistral"])
@@ -207,29 +207,29 @@ def test_what_is_folded_computes_the_same():
 
 
 def test_divergence_counts_positions_that_count():
-    found, wanted = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).double().split(1)
+    result, wanted = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)).double().split(1)
     counted = torch.tensor([[True, False, True]])
     literal = 0.0
     for t in (0, 2):
-        p, q = wanted[0, t].softmax(-1), found[0, t].softmax(-1)
+        p, q = wanted[0, t].softmax(-1), result[0, t].softmax(-1)
         literal += sum(float(a * (a / b).log()) for a, b in zip(p, q, strict=True))
-    assert float(divergence_sum(found, wanted, counted)) == pytest.approx(literal, abs=1e-10)
+    assert float(divergence_sum(result, wanted, counted)) == pytest.approx(literal, abs=1e-10)
 
 
 def test_stored_predictions_count_all_other_tokens_as_one():
-    found, wanted = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)).double().split(1)
+    result, wanted = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0)).double().split(1)
     counted = torch.tensor([[True, False, True]])
     literal = 0.0
     for t in (0, 2):
-        p, q = wanted[0, t].softmax(-1).tolist(), found[0, t].softmax(-1).tolist()
+        p, q = wanted[0, t].softmax(-1).tolist(), result[0, t].softmax(-1).tolist()
         kept = sorted(range(6), key=lambda i: -p[i])[:2]
         literal += sum(p[i] * math.log(p[i] / q[i]) for i in kept)
         rest = [sum(x for i, x in enumerate(one) if i not in kept) for one in (p, q)]
         literal += rest[0] * math.log(rest[0] / rest[1])
-    assert float(Likely.of(wanted, 2).divergence_sum(found, counted)) == pytest.approx(literal, abs=1e-10)
-    whole = float(divergence_sum(found, wanted, counted))
+    assert float(Likely.of(wanted, 2).divergence_sum(result, counted)) == pytest.approx(literal, abs=1e-10)
+    whole = float(divergence_sum(result, wanted, counted))
     assert literal < whole
-    assert float(Likely.of(wanted, 5).divergence_sum(found, counted)) == pytest.approx(whole, abs=1e-10)
+    assert float(Likely.of(wanted, 5).divergence_sum(result, counted)) == pytest.approx(whole, abs=1e-10)
 
 
 def test_untied_embeddings_are_two():

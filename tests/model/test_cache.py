@@ -91,8 +91,8 @@ def test_rows_of_the_batch(variant):
         cache = read(model, ids).past_key_values
         change(cache)
         assert cache.batch_size == len(rows)
-        found = read(model, following.expand(len(rows), 1), cache=cache).logits
-        torch.testing.assert_close(found, torch.cat([wanted[i] for i in rows]), atol=1e-4, rtol=1e-3)
+        result = read(model, following.expand(len(rows), 1), cache=cache).logits
+        torch.testing.assert_close(result, torch.cat([wanted[i] for i in rows]), atol=1e-4, rtol=1e-3)
 
     logits_after(lambda c: c.reorder_cache(torch.tensor([2, 2, 0])), [2, 2, 0])
     logits_after(lambda c: c.batch_repeat_interleave(2), [0, 0, 1, 1, 2, 2])

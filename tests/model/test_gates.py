@@ -18,11 +18,11 @@ def parts_of(spec):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_tensors_are_those_of_the_spec(name):
-    found = parts_of(VARIANTS[name])(torch.randn(2, 3, 8))
-    assert tuple(found) == VARIANTS[name].tensors
+    result = parts_of(VARIANTS[name])(torch.randn(2, 3, 8))
+    assert tuple(result) == VARIANTS[name].tensors
     sizes = {"B": 2, "H": 4, "K": 4, "T": 3, "D": 6, "E": 6, "F": VARIANTS[name].width(6)}
     for key, declared in VARIANTS[name].declared.items():
-        assert found[key].shape == declared.shape(sizes)
+        assert result[key].shape == declared.shape(sizes)
 
 
 @pytest.mark.parametrize(

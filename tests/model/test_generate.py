@@ -59,10 +59,10 @@ def test_logits_of_pieces_are_those_of_the_whole(variant):
         for start, stop in [(0, 4), (4, 5), (5, 8), (8, 9)]:
             outputs = model(ids[:, start:stop], attention_mask=mask[:, :stop], past_key_values=cache, use_cache=True)
             cache, pieces = outputs.past_key_values, [*pieces, outputs.logits]
-    found = torch.cat(pieces, 1)
+    result = torch.cat(pieces, 1)
     assert bool(torch.isfinite(whole).all())
-    torch.testing.assert_close(found[0, 2:], whole[0, 2:], atol=2e-4, rtol=1e-3)
-    torch.testing.assert_close(found[1], whole[1], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(result[0, 2:], whole[0, 2:], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(result[1], whole[1], atol=2e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("variant", SOME)

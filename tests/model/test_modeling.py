@@ -23,14 +23,14 @@ def test_attention_holds_only_what_its_spec_needs(variant):
     config = tiny_config(variant)
     with torch.device("meta"):
         names = {name.split(".")[0] for name, _ in SpecAttention(config, 0).parts.named_parameters()}
-        found = {name for name, _ in SpecAttention(config, 0).named_parameters()}
+        result = {name for name, _ in SpecAttention(config, 0).named_parameters()}
     assert names == set(config.specs[0].tensors)
     projections = {f"{x}_proj.weight" for x in "qkvo"}
     conv = {"conv.weight"} if config.conv_width else set()
     conv |= {"conv.bias"} if config.conv_bias else set()
     conv |= {f"token_shift.{x}" for x in ("common", "mixes", "down", "up")} if config.token_shift else set()
     scan = {"scan.gate.weight", "scan.gate.bias"} if config.chunk_scan else set()
-    assert {name for name in found if not name.startswith("parts.")} == projections | conv | scan
+    assert {name for name in result if not name.startswith("parts.")} == projections | conv | scan
 
 
 def test_linear_and_embedding_weights_start_at_the_recipes_width():
@@ -141,16 +141,16 @@ def test_embeddings_in_place_of_tokens_and_logits_to_keep():
 @pytest.mark.parametrize("variant", SOME)
 def test_gradient_checkpointing_gives_the_same_gradients(variant):
     ids = tokens()
-    found = []
+    result = []
     for checkpointing in (False, True):
         model = tiny_model(variant).train()
         if checkpointing:
             model.gradient_checkpointing_enable()
         model(ids, labels=ids).loss.backward()
-        found.append({name: p.grad for name, p in model.named_parameters()})
-    for name, grad in found[0].items():
+        result.append({name: p.grad for name, p in model.named_parameters()})
+    for name, grad in result[0].items():
         assert grad is not None and bool(torch.isfinite(grad).all()), name
-        torch.testing.assert_close(found[1][name], grad, msg=name)
+        torch.testing.assert_close(result[1][name], grad, msg=name)
 
 
 def test_training_makes_no_cache_and_inference_does():

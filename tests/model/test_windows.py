@@ -46,8 +46,8 @@ def test_gemma_2_without_a_cap() -> None:
     ids = batch()[0]
     with torch.no_grad():
         expected = model(input_ids=ids).logits
-        found = convert(model, "softmax")(input_ids=ids).logits
-    assert float((found - expected).abs().max() / expected.abs().max()) < 2e-5
+        result = convert(model, "softmax")(input_ids=ids).logits
+    assert float((result - expected).abs().max() / expected.abs().max()) < 2e-5
     assert [spec and spec.structure for spec in specs_of(model)] == [Window(4), None]
 
 

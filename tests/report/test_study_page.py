@@ -27,8 +27,8 @@ def whole():
 
 
 def section(page, name):
-    (found,) = (one for one in page.sections if one.id == name)
-    return found
+    (result,) = (one for one in page.sections if one.id == name)
+    return result
 
 
 def blocks(page, name, kind):
@@ -36,14 +36,14 @@ def blocks(page, name, kind):
 
 
 def table(page, name):
-    (found,) = (one for one in page.tables() if one.id == name)
-    return found
+    (result,) = (one for one in page.tables() if one.id == name)
+    return result
 
 
-def cells(found, **values):
+def cells(result, **values):
     """The shown rows of a table as dictionaries, those whose cells have these values."""
-    titles = [head.title for head in found.heads]
-    rows = [dict(zip(titles, row, strict=True)) for row in shown_rows(found)]
+    titles = [head.title for head in result.heads]
+    rows = [dict(zip(titles, row, strict=True)) for row in shown_rows(result)]
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
@@ -76,20 +76,20 @@ def test_results_that_went_through_a_file_give_the_same_page(whole):
 
 
 def test_verdicts_have_evidence_rule_and_the_papers_words(whole):
-    (found,) = blocks(whole, "verdicts", Verdicts)
-    assert [one.state for one in found.verdicts] == ["reproduced", "not reproduced", "undecided"]
-    assert "+0.2100 ± 0.0100, 3 seeds" in found.verdicts[0].evidence
-    assert "section 4.1" in found.verdicts[0].evidence.lower()
-    assert "95 % interval" in found.verdicts[0].rule
+    (result,) = blocks(whole, "verdicts", Verdicts)
+    assert [one.state for one in result.verdicts] == ["reproduced", "not reproduced", "undecided"]
+    assert "+0.2100 ± 0.0100, 3 seeds" in result.verdicts[0].evidence
+    assert "section 4.1" in result.verdicts[0].evidence.lower()
+    assert "95 % interval" in result.verdicts[0].rule
 
 
 def test_the_table_of_losses_shows_the_summary(whole):
-    found = table(whole, "final-losses")
-    assert found.filterable
-    assert [head.title for head in found.heads if head.select] == ["data"]
+    result = table(whole, "final-losses")
+    assert result.filterable
+    assert [head.title for head in result.heads if head.select] == ["data"]
     rows = everything()["summary"]["final"]
     for data in ("shakespeare", "kjv"):
-        shown = cells(found, data=data)
+        shown = cells(result, data=data)
         (row,) = (one for one in rows if one["variant"] == "linear_elu" and one["setting"] == {"data": data})
         (line,) = (one for one in shown if one["variant"] == "linear_elu")
         assert line["test loss"] == f"{row['test_loss']['mean']:.3f} ± {row['test_loss']['half']:.3f}"
@@ -180,8 +180,8 @@ def test_orders_have_softmax_as_a_level(whole):
 
 
 def test_recall_by_dimension_and_learning_rate(whole):
-    found = table(whole, "recall-accuracy")
-    (row,) = cells(found, variant="linear_elu", **{"hidden size": "64", "pairs": "8"})
+    result = table(whole, "recall-accuracy")
+    (row,) = cells(result, variant="linear_elu", **{"hidden size": "64", "pairs": "8"})
     assert row["best rate"] == "1.0e−03"
     assert row["behind softmax"].startswith("+0.8")
     rows = table(whole, "recall-chart-data").rows
@@ -233,9 +233,9 @@ def test_every_variant_has_its_formula(whole):
 
 
 def test_published_numbers_are_marked_and_stand_beside_ours(whole):
-    (found,) = blocks(whole, "published", TableBlock)
-    assert found.heads[0].title == "source (theirs)"
-    softmax, other, gate = shown_rows(found)
+    (result,) = blocks(whole, "published", TableBlock)
+    assert result.heads[0].title == "source (theirs)"
+    softmax, other, gate = shown_rows(result)
     rows = [row for row in everything()["summary"]["final"] if row["variant"] == "softmax"]
     assert softmax[-2:-1] + other[-2:-1] + gate[-2:] == ["shakespeare", "kjv", "–", "–"]
     assert softmax[-1].startswith(f"{rows[0]['test_loss']['mean']:.3f} ± ")

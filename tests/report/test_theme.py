@@ -36,9 +36,9 @@ def test_greys_are_seen_as_they_are(vision):
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize(("series", "colours"), THEMES, ids=["light", "dark"])
 def test_series_differ_for_every_reader(series, colours, vision):
-    found = {(a, b): distance(lab(a, vision), lab(b, vision)) for a, b in combinations(series, 2)}
-    assert len(found) == 36
-    assert min(found.values()) >= APART, min(found, key=found.__getitem__)
+    result = {(a, b): distance(lab(a, vision), lab(b, vision)) for a, b in combinations(series, 2)}
+    assert len(result) == 36
+    assert min(result.values()) >= APART, min(result, key=result.__getitem__)
 
 
 @pytest.mark.parametrize(("series", "colours"), THEMES, ids=["light", "dark"])

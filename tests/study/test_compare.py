@@ -14,21 +14,21 @@ from softmax_rnn.study.folders import results_of
 
 
 def test_two_runs(trained):
-    found = compare(str(trained / "softmax"), str(trained / "elu"))
-    assert found["settings"] == {"variant": ["softmax", "linear_elu"]}
+    actual = compare(str(trained / "softmax"), str(trained / "elu"))
+    assert actual["settings"] == {"variant": ["softmax", "linear_elu"]}
     results = [json.loads((trained / name / "result.json").read_text()) for name in ("softmax", "elu")]
     for name in ("test_loss", "tokens_per_second", "parameters"):
-        assert found["metrics"][name] == [result[name] for result in results]
-    assert found["finished"] == [True, True]
-    assert "feature_map" in found["specs"]["parts"]
+        assert actual["metrics"][name] == [result[name] for result in results]
+    assert actual["finished"] == [True, True]
+    assert "feature_map" in actual["specs"]["parts"]
 
 
 def test_a_run_that_is_not_finished_is_compared_as_far_as_it_went(trained):
-    found = compare(str(trained / "softmax"), str(trained / "half"))
-    assert found["finished"] == [True, False]
-    assert found["settings"] == {"seed": [0, 1]}
-    assert found["metrics"]["step"][1] < found["metrics"]["step"][0]
-    assert found["specs"] is None
+    actual = compare(str(trained / "softmax"), str(trained / "half"))
+    assert actual["finished"] == [True, False]
+    assert actual["settings"] == {"seed": [0, 1]}
+    assert actual["metrics"]["step"][1] < actual["metrics"]["step"][0]
+    assert actual["specs"] is None
 
 
 @pytest.mark.parametrize("use", [lambda path: compare(path, path), lambda path: results_of([Path(path)])])
@@ -41,21 +41,21 @@ def test_a_result_under_another_label_is_refused(runs, use):
 
 def test_a_run_without_measurements(runs):
     (runs / "half" / "metrics.jsonl").unlink()
-    found = compare(str(runs / "half"), str(runs / "half"))
-    assert found["settings"] == found["metrics"] == {}
+    actual = compare(str(runs / "half"), str(runs / "half"))
+    assert actual["settings"] == actual["metrics"] == {}
 
 
 def test_two_names_of_one_function():
-    found = compare("softmax_divs", "gated_softmax_no_gate_no_norm")
-    assert found["same_function"] is True
+    actual = compare("softmax_divs", "gated_softmax_no_gate_no_norm")
+    assert actual["same_function"] is True
     assert compare("taylor_2", "based")["parts"] == {}
 
 
 def test_the_block_around_the_attention_counts():
-    found = compare("gated_softmax", "gated_softmax_plusplus")
-    assert found["parts"] == {}
-    assert found["same_function"] is False
-    assert found["block"]["conv_width"] == [None, 4]
+    actual = compare("gated_softmax", "gated_softmax_plusplus")
+    assert actual["parts"] == {}
+    assert actual["same_function"] is False
+    assert actual["block"]["conv_width"] == [None, 4]
 
 
 def test_a_spec_in_a_file(tmp_path):
@@ -85,9 +85,9 @@ def test_the_command_as_json(trained, capsys):
 def test_two_studies(trained, tmp_path, capsys):
     for name, runs in (("a", ["softmax", "elu"]), ("b", ["softmax"])):
         write_json(tmp_path / name / "results.json", results_of([trained / run for run in runs]))
-    found = compare(str(tmp_path / "a"), str(tmp_path / "b"))
-    losses = {name: pair for name, pair in found["metrics"].items() if name.startswith("linear_elu")}
-    assert found["kind"] == "studies" and len(losses) == 1
+    actual = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    losses = {name: pair for name, pair in actual["metrics"].items() if name.startswith("linear_elu")}
+    assert actual["kind"] == "studies" and len(losses) == 1
     assert next(iter(losses.values()))[1] is None
     command(str(tmp_path / "a"), str(tmp_path / "b"))
     assert "linear_elu" in capsys.readouterr().out

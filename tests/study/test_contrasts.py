@@ -27,15 +27,15 @@ def test_effects_are_those_that_were_put_in():
         for (c, n), name in cells.items()
         for seed in range(3)
     ]
-    found = {
+    result = {
         row["effect"]: row for row in effects(Factorial(grid="g", factors=FACTORS, cells=list(cells.values())), runs)
     }
-    assert found["norm l2"]["mean"] == pytest.approx(-0.3)
-    assert found["norm rms"]["mean"] == pytest.approx(-0.2 + 0.4 / 2)
-    assert found["clamp with"]["mean"] == pytest.approx(0.1 + 0.4 / 3)
-    assert found["clamp with × norm rms"]["mean"] == pytest.approx(0.4)
-    assert found["clamp with × norm l2"]["mean"] == pytest.approx(0.0)
-    assert found["norm l2"]["half"] == pytest.approx(0.0, abs=1e-12) and found["norm l2"]["n"] == 3
+    assert result["norm l2"]["mean"] == pytest.approx(-0.3)
+    assert result["norm rms"]["mean"] == pytest.approx(-0.2 + 0.4 / 2)
+    assert result["clamp with"]["mean"] == pytest.approx(0.1 + 0.4 / 3)
+    assert result["clamp with × norm rms"]["mean"] == pytest.approx(0.4)
+    assert result["clamp with × norm l2"]["mean"] == pytest.approx(0.0)
+    assert result["norm l2"]["half"] == pytest.approx(0.0, abs=1e-12) and result["norm l2"]["n"] == 3
 
 
 def test_a_trend_is_a_line_per_seed_continued_to_the_size_of_the_paper():
@@ -45,12 +45,12 @@ def test_a_trend_is_a_line_per_seed_continued_to_the_size_of_the_paper():
         for variant, loss in (("softmax", 2.0 + seed), ("linear_elu", 2.0 + seed + gap)):
             runs.append(Measured({"variant": variant, "seed": seed, "model.hidden_size": size}, {"test_loss": loss}))
     asked = Trend(grid="g", along="model.hidden_size", what="linear_elu", paper=1024)
-    found = trend(asked, runs)
-    assert found is not None
-    assert found["slope"]["mean"] == pytest.approx(-0.03)
-    assert found["prediction"]["mean"] == pytest.approx(0.2 - 0.03 * 4)
-    assert found["slope"]["low"] < -0.03 < found["slope"]["high"]
-    assert [point["size"] for point in found["points"]] == [64.0, 128.0, 256.0]
+    result = trend(asked, runs)
+    assert result is not None
+    assert result["slope"]["mean"] == pytest.approx(-0.03)
+    assert result["prediction"]["mean"] == pytest.approx(0.2 - 0.03 * 4)
+    assert result["slope"]["low"] < -0.03 < result["slope"]["high"]
+    assert [point["size"] for point in result["points"]] == [64.0, 128.0, 256.0]
     assert trend(asked, runs[:8]) is None  # one size is no trend
 
 

@@ -75,7 +75,7 @@ def test_one_claim_has_one_margin_in_all_studies():
         for claim in load_study(name)[1].claims:
             if isinstance(claim.rule, Equal):
                 margins.setdefault((claim.rule.what, claim.rule.to, claim.metric), set()).add(claim.rule.within)
-    assert {key: found for key, found in margins.items() if len(found) > 1} == {}
+    assert {key: result for key, result in margins.items() if len(result) > 1} == {}
 
 
 def test_a_new_study_names_its_file_in_its_command_only(tmp_path: Path):

@@ -57,13 +57,13 @@ def test_a_study_is_read_with_its_claims_and_what_its_runs_measured_since(runs, 
         if entry["name"] == "half":
             entry |= {"state": "planned", "train_curve": [], "test_curve": [], "accuracy_curve": []}
     write_json(study / "results.json", results)
-    found = results_of([study])
-    assert found["claims"] == [claim]
-    states = {run["name"]: run["state"] for run in found["runs"]}
+    actual = results_of([study])
+    assert actual["claims"] == [claim]
+    states = {run["name"]: run["state"] for run in actual["runs"]}
     assert states == {"softmax": "finished", "elu": "finished", "half": "incomplete"}
-    (half,) = (run for run in found["runs"] if run["name"] == "half")
+    (half,) = (run for run in actual["runs"] if run["name"] == "half")
     assert half["train_curve"]
-    assert any(row["line"] == "softmax, seed 1, incomplete" for row in found["summary"]["curves"])
+    assert any(row["line"] == "softmax, seed 1, incomplete" for row in actual["summary"]["curves"])
 
 
 def test_runs_with_other_settings_are_not_compared():

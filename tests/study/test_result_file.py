@@ -12,13 +12,13 @@ from softmax_rnn.study.result_file import LARGEST, judged, read_results, save_re
 
 def quick(gap):
     """Results of the quick study in which the L2 norm is so far behind softmax, the same for every seed."""
-    found = results(language({"softmax": 1.8, L2_NORM: 1.8, "linear_elu": 2.4}, panels=["shakespeare"]))
-    base = {run["varied"]["seed"]: run["result"]["test_loss"] for run in found["runs"][:3]}
-    for run in found["runs"][3:6]:
+    actual = results(language({"softmax": 1.8, L2_NORM: 1.8, "linear_elu": 2.4}, panels=["shakespeare"]))
+    base = {run["varied"]["seed"]: run["result"]["test_loss"] for run in actual["runs"][:3]}
+    for run in actual["runs"][3:6]:
         seed = run["varied"]["seed"]
         run["result"]["test_loss"] = base[seed] + gap + 0.001 * seed
-    found["study"]["name"] = "quick"
-    return found
+    actual["study"]["name"] = "quick"
+    return actual
 
 
 @pytest.mark.parametrize(("gap", "state"), [(0.04, "reproduced"), (0.08, "not reproduced")])

@@ -101,9 +101,9 @@ def test_numbers_that_are_not_finite_are_left_out():
     run["test_curve"][-1][1] = math.nan
     run["by_position"][0] = None
     broken = entry("g", {"variant": "softmax", "seed": 1}, math.nan, 0.3)
-    found = summary([run, broken])
-    assert found["final"][0]["seeds"] == 1
-    assert all(math.isfinite(row["mean"]) for part in ("curves", "positions") for row in found[part])
+    actual = summary([run, broken])
+    assert actual["final"][0]["seeds"] == 1
+    assert all(math.isfinite(row["mean"]) for part in ("curves", "positions") for row in actual[part])
 
 
 def test_positions_end_with_the_context():

@@ -118,7 +118,7 @@ def test_no_runs_decide_nothing():
 def test_intervals_cover_the_mean_as_often_as_they_say():
     draw = random.Random(0)
     for n in (2, 3, 5, 40):
-        covered = sum(abs(found.mean) <= found.half for found in (interval(_normal(draw, n)) for _ in range(4000)))
+        covered = sum(abs(result.mean) <= result.half for result in (interval(_normal(draw, n)) for _ in range(4000)))
         # Four standard errors of a share of 4000 at 95 %.
         assert abs(covered / 4000 - 0.95) < 4 * math.sqrt(0.95 * 0.05 / 4000)
 
@@ -166,13 +166,13 @@ def test_values_of_another_setting_are_compared_within_each_variant():
         }
     )  # fmt: skip
     scores = {0.0: 9.0, 1.0: 5.0}
-    found = [
+    result = [
         Measured({"variant": variant, "weight_decay": decay, "seed": seed}, {"test_largest_score": score + seed / 10})
         for variant in ("softmax", "qk_norm")
         for decay, score in scores.items()
         for seed in range(3)
     ]
-    decision = decide(rule, found)
+    decision = decide(rule, result)
     assert decision.state == "reproduced"
     assert decision.evidence.count("+4.0000") == 2 and "attention qk_norm" in decision.evidence
     assert "largest score says that 0.0 has more than 1.0" in decision.rule

@@ -113,8 +113,8 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(folder):
     for name in (".lock", ".gitignore", "notes.4711.txt"):
         (folder / name).write_text("")
     remove_leftovers(folder)
-    found = sorted(path.name for path in folder.iterdir())
-    assert found == [".gitignore", ".lock", "notes.4711.txt", "step-000000003", "step-000000006"]
+    result = sorted(path.name for path in folder.iterdir())
+    assert result == [".gitignore", ".lock", "notes.4711.txt", "step-000000003", "step-000000006"]
 
 
 def test_a_checkpoint_of_another_format_is_refused_in_one_line(folder):

@@ -50,13 +50,13 @@ def test_evaluation_is_the_literal_double_loop(network, batch_size):
     table = rows(13)
     losses, right = literal(network, table)
     flat = [loss for some in losses.values() for loss in some]
-    found = evaluate(network, table, batch_size=batch_size)
-    assert found.tokens == len(flat)
-    assert found.loss == pytest.approx(sum(flat) / len(flat), abs=1e-6)
-    assert found.perplexity == pytest.approx(math.exp(sum(flat) / len(flat)), rel=1e-6)
-    assert found.accuracy == right / len(flat)
+    result = evaluate(network, table, batch_size=batch_size)
+    assert result.tokens == len(flat)
+    assert result.loss == pytest.approx(sum(flat) / len(flat), abs=1e-6)
+    assert result.perplexity == pytest.approx(math.exp(sum(flat) / len(flat)), rel=1e-6)
+    assert result.accuracy == right / len(flat)
     by_position = [sum(losses[t]) / len(losses[t]) for t in range(7)]
-    assert found.by_position == pytest.approx(by_position, abs=1e-6)
+    assert result.by_position == pytest.approx(by_position, abs=1e-6)
 
 
 @pytest.mark.parametrize("processes", [2, 3, 5, 16])
@@ -79,15 +79,15 @@ def test_all_processes_compute_equally_many_batches():
 
 
 def test_long_rows_are_given_in_equal_parts(network):
-    found = evaluate(network, rows(3, length=256), batch_size=2)
-    assert len(found.by_position) == BINS
+    result = evaluate(network, rows(3, length=256), batch_size=2)
+    assert len(result.by_position) == BINS
 
 
 def test_positions_without_a_target_have_no_loss(network):
     row = {"input_ids": np.array([1, 2]), "targets": np.array([IGNORED, 3])}
-    found = evaluate(network, [row], batch_size=1)
-    assert found.by_position[0] is None
-    assert found.by_position[1] == pytest.approx(found.loss)
+    result = evaluate(network, [row], batch_size=1)
+    assert result.by_position[0] is None
+    assert result.by_position[1] == pytest.approx(result.loss)
 
 
 def test_a_module_is_in_evaluation_mode_inside_and_comes_back():

@@ -141,10 +141,10 @@ def test_tokens_are_the_counted_targets(plain):
 @pytest.mark.parametrize("parts", [2, 8])
 def test_parts_of_a_batch_give_the_same_as_the_whole(plain, parts, tmp_path):
     _, whole, metrics = plain
-    _, weights, found = train(tmp_path, accumulate=parts)
+    _, weights, actual = train(tmp_path, accumulate=parts)
     for name, weight in whole.items():
         torch.testing.assert_close(weights[name], weight, atol=2e-6, rtol=1e-5)
-    losses, expected = ([line["loss"] for line in lines if "loss" in line] for lines in (found, metrics))
+    losses, expected = ([line["loss"] for line in lines if "loss" in line] for lines in (actual, metrics))
     assert losses == pytest.approx(expected, abs=1e-6)
 
 

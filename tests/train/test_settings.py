@@ -36,8 +36,8 @@ def test_wrong_values_are_one_line(settings, said):
 
 def test_linear_schedule():
     settings = TrainSettings(steps=100_000, warmup_steps=10_000, decay_steps=1_000_000)
-    found = [factor(settings, step) for step in (0, 1, 5_000, 10_000, 505_000, 100_000, 1_000_000, 2_000_000)]
-    assert found == pytest.approx([0.0, 1e-4, 0.5, 1.0, 0.5, 1 - 90 / 990, 0.0, 0.0], abs=1e-12)
+    result = [factor(settings, step) for step in (0, 1, 5_000, 10_000, 505_000, 100_000, 1_000_000, 2_000_000)]
+    assert result == pytest.approx([0.0, 1e-4, 0.5, 1.0, 0.5, 1 - 90 / 990, 0.0, 0.0], abs=1e-12)
 
 
 def test_cosine_schedule():

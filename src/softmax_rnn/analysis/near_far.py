@@ -34,10 +34,10 @@ def near_far_record(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, c
     modules = near_far_modules(model)
     if not modules:
         return None
-    found = by_part(modules, lambda: counted_perplexity(model, token_ids, context))
+    measured = by_part(modules, lambda: counted_perplexity(model, token_ids, context))
     losses = [
         {"parts": name, "loss": one.loss, "perplexity": one.perplexity, "nonpositive": nonpositive}
-        for name, (one, nonpositive) in found.items()
+        for name, (one, nonpositive) in measured.items()
     ]
     shares = far_shares(model, modules, token_ids, context)
     layers = [{"layer": layer, "far_share": share} for layer, share in shares.items()]
@@ -46,27 +46,27 @@ def near_far_record(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, c
 
 def near_far_modules(model: PreTrainedModel) -> dict[int, SpecAttention | ForeignAttention]:
     """The attentions with a near and a far part, by layer."""
-    found = {}
+    modules = {}
     for module in model.modules():
         if isinstance(module, (SpecAttention, ForeignAttention)) and isinstance(module.spec.structure, NearFar):
-            found[module.layer_idx] = module
-    return found
+            modules[module.layer_idx] = module
+    return modules
 
 
 def by_part(modules: dict[int, Any], measure: Callable[[], Measured]) -> dict[str, Measured]:
     """What ``measure`` gives with both parts in these modules and with each alone, by the names of `WAYS`."""
     before = {layer: module.spec for layer, module in modules.items()}
-    found = {}
+    measured = {}
     try:
         for name, alone in WAYS.items():
             for layer, module in modules.items():
                 spec = before[layer]
                 module.spec = replace(spec, structure=replace(spec.structure, alone=alone))
-            found[name] = measure()
+            measured[name] = measure()
     finally:
         for layer, module in modules.items():
             module.spec = before[layer]
-    return found
+    return measured
 
 
 @torch.no_grad()

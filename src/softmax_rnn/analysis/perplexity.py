@@ -144,7 +144,7 @@ def conversion_report(
 ) -> ConversionReport:
     """The loss of a pretrained model on a text, as it is and converted to each variant in turn.
 
-    ``conversion_report("smollm2")`` takes some minutes; with an own model give its tokenizer. The model that is
+    ``conversion_report("smollm2")`` takes some minutes; with a model object give its tokenizer. The model that is
     given is left converted to the last variant.
     """
     name = model if isinstance(model, str) else model.config.name_or_path or type(model).__name__

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 import torch
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.parts import Part
 from softmax_rnn.attention.spec import AttentionSpec
@@ -156,7 +156,7 @@ def check_segment_ids(segment_ids: Tensor | None, shape: Shape, device: torch.de
     changes = (segment_ids[:, 1:] != segment_ids[:, :-1]).sum(-1)
     ordered = segment_ids.sort(-1).values
     distinct = (ordered[:, 1:] != ordered[:, :-1]).sum(-1)
-    if not may_look(segment_ids):
+    if not may_sync(segment_ids):
         torch._assert_async((changes == distinct).all(), "segment_ids: each segment must be contiguous")  # pyright: ignore[reportPrivateImportUsage]
     elif bool((changes != distinct).any()):
         row = int((changes != distinct).nonzero()[0])

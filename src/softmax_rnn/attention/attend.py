@@ -98,7 +98,7 @@ def step(
 ) -> tuple[Float[Tensor, "B H E"], State]:
     """One position in the recurrent form; tensors along time come without their axis of time: gates are (B, H).
 
-    With ``in_place`` the new state is written where the old one stands, so that its addresses never change: what a
+    With ``in_place`` the new state is written where the old one was, so that its addresses never change: what a
     recorded graph needs. The old state is gone then, and a state that grows has no such place.
 
     >>> import torch

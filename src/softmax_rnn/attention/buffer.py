@@ -24,7 +24,7 @@ class Buffer:
     def append(
         cls, buffer: Buffer | None, old: Float[Tensor, "B K T D"], new: Float[Tensor, "B K t D"]
     ) -> tuple[Tensor, Buffer]:
-        """Old and new positions as one tensor, and the buffer that it stands in."""
+        """Old and new positions as one tensor, and the buffer that holds it."""
         before, after = old.shape[2], old.shape[2] + new.shape[2]
         fits = buffer is not None and buffer.used == before and buffer.memory.shape[2] >= after
         if buffer is None or not fits or buffer.memory.dtype != new.dtype:

@@ -17,7 +17,7 @@ from softmax_rnn.attention.arguments import (
     check_segment_ids,
     check_tensors,
 )
-from softmax_rnn.attention.looking import may_look, traced
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.state import State, init_state
@@ -117,7 +117,7 @@ def working_dtype(spec: AttentionSpec, q: Tensor, k: Tensor) -> torch.dtype:
     if q.dtype == torch.float64:
         return torch.float64
     phi = spec.feature_map
-    wide = phi is not None and (phi.always_float64 or (may_look(q) and phi.needs_float64(q, k)))
+    wide = phi is not None and (phi.always_float64 or (may_sync(q) and phi.needs_float64(q, k)))
     return torch.float64 if wide else torch.float32
 
 

@@ -1,4 +1,4 @@
-"""Ends of earlier chunks and the own key: two contractions over disjoint sets of keys.
+"""Ends of earlier chunks and the query's own key: two contractions over disjoint sets of keys.
 
 All queries of a chunk see the same ends. So the queries of a chunk of L stand side by side, as query heads that share a
 key head do, and with each chunk arrives the end of the one before it: an ordinary causal contraction over T/L places,
@@ -115,7 +115,7 @@ def ends_and_own(
     has_fixed_state: bool,
     keep_state: bool,
 ) -> tuple[Sums, Any, KeySummary, tuple[Any, ...] | None]:
-    """The sums over the ends of earlier chunks and the own key, and what a state goes on with.
+    """The sums over the ends of earlier chunks and the query's own key, and what a state goes on with.
 
     ``job`` has the new positions alone; a state keeps the matrix of the ends, or their keys and values.
     """
@@ -132,9 +132,9 @@ def ends_and_own(
         ends = replace(ends, log_scale=ends.log_scale.masked_fill(none[:, None, None], NOTHING))
     sums = _own(job).plus(ends)
     if job.negative is not None and far.negative is not None:
-        found = far.negative.negative.unflatten(0, job.q.shape[:2])
-        found = torch.cat([found, torch.zeros_like(found[..., :1])], 3)[..., : cells.count]
-        job.negative.negative.logical_or_(cells.in_time(found).flatten(0, 1))
+        flags = far.negative.negative.unflatten(0, job.q.shape[:2])
+        flags = torch.cat([flags, torch.zeros_like(flags[..., :1])], 3)[..., : cells.count]
+        job.negative.negative.logical_or_(cells.in_time(flags).flatten(0, 1))
     kept = _kept(job, cells, past) if keep_state and not has_fixed_state else None
     return sums, matrix, fitted.summary, kept
 

@@ -61,9 +61,9 @@ _spec = cache(AttentionSpec.from_json)
 
 def _call(text: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Call, str | None]:
     given = dict(options)
-    form, told = given.pop("form", None), given.pop("nonpositive")
+    form, nonpositive = given.pop("form", None), given.pop("nonpositive")
     masks = (given.pop("key_mask", None), given.pop("segment_ids", None))
-    return check_call(_spec(text), q, k, v, given, *masks, told), form
+    return check_call(_spec(text), q, k, v, given, *masks, nonpositive), form
 
 
 @nonstrict_trace

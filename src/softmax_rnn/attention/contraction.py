@@ -65,7 +65,7 @@ class Contraction:
     rows: Float[Tensor, "B K G Tq O"] | None = None
     log_scale: Float[Tensor, "B K G Tq"] | None = None
     negative: NegativeRows | None = None
-    own: Float[Tensor, "K F"] | None = None
+    bonus: Float[Tensor, "K F"] | None = None
     """What multiplies the channels of the product of a query with its own key, in place of a decay."""
     levels: LevelWeights | None = None
     """What multiplies the weights of each level of the past."""
@@ -87,14 +87,14 @@ class Contraction:
 
     def widened(self) -> Contraction:
         """The same in float64."""
-        own = None if self.own is None else self.own.double()
+        bonus = None if self.bonus is None else self.bonus.double()
         levels = None if self.levels is None else self.levels.widened()
-        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double(), own=own, levels=levels)
+        return replace(self, q=self.q.double(), k=self.k.double(), v=self.v.double(), bonus=bonus, levels=levels)
 
     def own_scores(self) -> Float[Tensor, "B K G Tq"]:
         """The product of each query with its own key."""
         k = self.k[:, :, self.past :]
-        return torch.einsum("bkgtd,bktd->bkgt", self.q, k if self.own is None else k * self.own[:, None])
+        return torch.einsum("bkgtd,bktd->bkgt", self.q, k if self.bonus is None else k * self.bonus[:, None])
 
     def at(self, t: int) -> Contraction:
         """The contraction of query t alone, with the keys up to its place."""

@@ -1,7 +1,7 @@
 """The decay between two positions: decay(i, j) = exp(c_i − c_j), c the running sum of the log decays.
 
 c is float64, so that the difference of two large numbers keeps its digits; blocks and chunks take both sides
-relative to an origin of their own before they go to the dtype of the weights.
+relative to a separate origin before they go to the dtype of the weights.
 """
 
 from __future__ import annotations

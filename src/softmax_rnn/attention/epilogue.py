@@ -12,7 +12,7 @@ from torch import Tensor
 
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.contraction import Sums
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.rownorm import in_range, inverse, over_root, unit
 from softmax_rnn.attention.spec import AttentionSpec
@@ -57,7 +57,7 @@ class Output:
         factor = self.factor
         if self.log_scale is not None:
             largest = math.log(torch.finfo(self.y.dtype).max) - 1
-            if may_look(self.log_scale) and float(self.log_scale.detach().max()) < largest / 2:
+            if may_sync(self.log_scale) and float(self.log_scale.detach().max()) < largest / 2:
                 scale = torch.exp(self.log_scale)
                 factor = scale if factor is None else factor * scale
             else:
@@ -84,7 +84,7 @@ class Output:
 
     def is_moderate(self) -> bool:
         """Whether the row and the squares of its entries are known to be floats: then the platform's norm will do."""
-        if not may_look(self.y):
+        if not may_sync(self.y):
             return False
         if self.log_scale is not None and float(self.log_scale.detach().abs().max()) > MODERATE_LOG:
             return False
@@ -101,7 +101,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a normaliser or a skip may look at."""
+    """What a normaliser or a skip may read."""
 
     spec: AttentionSpec
     row_sum: Float[Tensor, "B H T"] | None
@@ -115,7 +115,7 @@ class Rows:
     """Values that parts carry along time, by the part's slot."""
     nonpositive: OnNonPositive = OnNonPositive.WARN
     negative_rows: Tensor | None = None
-    """How many rows had a weight below 0, where the form has looked."""
+    """How many rows had a weight below 0, where the form counts them."""
     real: Bool[Tensor, "B T"] | None = None
     """Which positions are not padding; None when all are real, so that each sees at least itself."""
 

@@ -20,10 +20,10 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
+from softmax_rnn.attention.host_sync import hint, may_sync, traced
 from softmax_rnn.attention.kept_keys import through_kept_keys
 from softmax_rnn.attention.kept_weights import all_weights
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
-from softmax_rnn.attention.looking import hint, may_look, traced
 from softmax_rnn.attention.near_far import near_and_far
 from softmax_rnn.attention.parts import ChunkEnds, Forgetting, KeptKeys, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
@@ -135,9 +135,9 @@ def _run(call: Call, now: _Positions, state: State | None, plan: Plan, keep_stat
         if call.spec.write_rule is not None:
             past = state if isinstance(state, FixedState) else None
             job = written(call.spec, job, call.tensors, now.new.key_mask, past, form, has_fixed_state)
-        found = _contracted(call, now, state, job, form, has_fixed_state, keep_state)
-        output = _epilogue(call, found.sums, now, job.negative).to(call.dtype)
-        return output, _state_after(call, now, job, buffers, found) if keep_state else None
+        done = _contracted(call, now, state, job, form, has_fixed_state, keep_state)
+        output = _epilogue(call, done.sums, now, job.negative).to(call.dtype)
+        return output, _state_after(call, now, job, buffers, done) if keep_state else None
 
 
 @dataclass(frozen=True)
@@ -180,21 +180,21 @@ def _contracted(
     return _Contracted(*form.run(fitted, matrix, keep_state), fitted.summary)
 
 
-def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[Any, Any], found: _Contracted) -> State:
+def _state_after(call: Call, now: _Positions, job: Contraction, buffers: tuple[Any, Any], done: _Contracted) -> State:
     lengths, running = now.counts[:, -1], now.last
-    known = (found.summary.key_norm, found.summary.extent)
-    structure, matrix = call.spec.structure, found.matrix
+    known = (done.summary.key_norm, done.summary.extent)
+    structure, matrix = call.spec.structure, done.matrix
     if isinstance(matrix, LevelSums):
         return LevelState(lengths, running, matrix, *known)
-    if found.ends is not None:
-        return GrowingState(lengths, running, *found.ends)
+    if done.ends is not None:
+        return GrowingState(lengths, running, *done.ends)
     if matrix is not None and not isinstance(structure, NearKeys):
         return FixedState(lengths, running, matrix, *known)
     decay = None if job.decay is None else job.decay.memory
     stand = zip((job.k, job.v), buffers, strict=True)
     k, v = (call.kept(x) if b is None else b.memory[:, :, : x.shape[2]] for x, b in stand)
     kept = (lengths, running, k, v, decay, job.visibility.key_mask, *buffers)
-    after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known, found.key_sum)
+    after = GrowingState(*kept) if matrix is None else NearFarState(*kept, matrix, *known, done.key_sum)
     return after.trimmed(structure) if isinstance(structure, NearKeys) else after
 
 
@@ -251,7 +251,7 @@ def _join_masks(state: GrowingState, key_mask: Tensor | None, call: Call) -> Ten
 
 def _plan(call: Call, now: _Positions, state: State | None, form: str | None) -> Plan:
     shape, plain = call.shape, now.whole.is_plain
-    unread = not plain and not may_look(call.q)
+    unread = not plain and not may_sync(call.q)
     pieces = None if plain or now.keys > shape.time else now.whole.pieces
     situation = Situation(
         batch=hint(shape.batch),
@@ -278,12 +278,12 @@ def _plan(call: Call, now: _Positions, state: State | None, form: str | None) ->
 
 def _has_fixed_past(call: Call, state: State | None) -> bool:
     """Whether keys may have been summed up."""
-    # One position goes through the state anyway: whether it is empty need not be looked up.
+    # One position goes through the state anyway: whether it is empty need not be known.
     if not isinstance(state, (FixedState, LevelState, NearFarState, KeptState)):
         return False
     if state.fresh and call.shape.time > 1:
         return False
-    if not may_look(state.lengths) or (not isinstance(state, NearFarState) and call.shape.time == 1):
+    if not may_sync(state.lengths) or (not isinstance(state, NearFarState) and call.shape.time == 1):
         return True
     structure = call.spec.structure
     whole = structure.near if isinstance(state, NearFarState) and isinstance(structure, NearKeys) else 0
@@ -313,9 +313,9 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
         size = (shape.batch * heads, shape.heads // heads, shape.time)
         negative = NegativeRows(torch.zeros(size, dtype=torch.bool, device=q.device))
     grouped = q.unflatten(1, (heads, -1))
-    own = None if spec.forget_gate is None else spec.forget_gate.own_weight(call.tensors)
+    bonus = None if spec.forget_gate is None else spec.forget_gate.bonus_weight(call.tensors)
     job = Contraction(
-        spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, own=own, half=call.half
+        spec.score, grouped, k, v, decay, now.whole, spec.wants_row_sum, negative=negative, bonus=bonus, half=call.half
     )
     if isinstance(spec.structure, Levels):
         counts = now.counts if now.keys == shape.time else now.whole.lengths(shape.batch, now.keys, q.device)

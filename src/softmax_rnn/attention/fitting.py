@@ -15,7 +15,7 @@ from torch import Tensor
 
 from softmax_rnn.attention import scores
 from softmax_rnn.attention.contraction import Contraction
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.parts.score import DIRECT_TAYLOR_ORDER
 
@@ -62,7 +62,7 @@ class FittedPolynomial(Fitted):
     forms that see keys can afford it); and where that is too large as well, row i works with q_i/r_i and the
     coefficients c_n r_i^n / Σ_m |c_m| r_i^m, r_i the row's bound: the same function reduced by a known factor.
 
-    Where no number may be looked at, each row has coefficients of its own from the start: the polynomial's for a row
+    Where the host may read no value, each row has its own coefficients from the start: the polynomial's for a row
     whose weights are floats, the reduced ones for the others.
     """
 
@@ -104,7 +104,7 @@ class FittedPolynomial(Fitted):
         return self._fitted(super().for_state(), through_state=True)
 
     def _fitted(self, job: Contraction, through_state: bool) -> Contraction:
-        if not may_look(job.q):
+        if not may_sync(job.q):
             return self._row_by_row(job, through_state)
         query_size, key_size = self._queries[1], float(self.key_norm.max())
         limit = LARGEST_LOG[job.q.dtype]
@@ -126,7 +126,7 @@ class FittedPolynomial(Fitted):
         return replace(wide, q=wide.q / size[..., None], rows=torch.stack(rows, dim=-1), log_scale=bound)
 
     def _row_by_row(self, job: Contraction, through_state: bool) -> Contraction:
-        """The rows that need it are reduced, without a look at any of them."""
+        """The rows that need it are reduced; the host reads none of them."""
         high = self.score.is_taylor and self.score.degree > DIRECT_TAYLOR_ORDER
         if high or self.score.clamp is not None:
             job = job.widened()
@@ -168,16 +168,16 @@ def norms(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
 
 
 def _norms_and_largest(x: Float[Tensor, "*batch D"]) -> tuple[Float[Tensor, "*batch"], float]:
-    """`norms` and their maximum, NaN where it may not be looked at."""
-    looks = may_look(x)
-    if looks:
+    """`norms` and their maximum, NaN where the host may not read it."""
+    may_read = may_sync(x)
+    if may_read:
         lengths = torch.linalg.vector_norm(x.detach(), dim=-1)
         largest = float(lengths.max())
         if math.isfinite(largest):
             return lengths, largest
     lengths = torch.linalg.vector_norm(x.detach().double(), dim=-1)
     lengths = lengths.masked_fill(~x.isfinite().all(-1), 0)
-    return lengths, float(lengths.max()) if looks else math.nan
+    return lengths, float(lengths.max()) if may_read else math.nan
 
 
 def largest_norm(x: Float[Tensor, "*batch T D"]) -> Float[Tensor, "*batch"]:

@@ -75,8 +75,8 @@ def _choose(
         folds = torch.zeros_like(gone).scatter(-1, least, kept.sum(-1, keepdim=True) > structure.kept)
         gone = gone | folds
         rows.append(near[:, None, i] | (kept & ~folds))
-        looked = x[:, :, :, i].masked_fill(~rows[-1][:, :, None], -torch.inf).softmax(-1).nan_to_num(0).sum(2)
-        mass = mass + (looked if real is None else looked * real[:, i, None, None])
+        weights = x[:, :, :, i].masked_fill(~rows[-1][:, :, None], -torch.inf).softmax(-1).nan_to_num(0).sum(2)
+        mass = mass + (weights if real is None else weights * real[:, i, None, None])
     return _Choice(torch.stack(rows, dim=2), gone, mass)
 
 

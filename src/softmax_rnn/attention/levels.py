@@ -100,12 +100,12 @@ def blocks(count: int, top: int) -> list[Stretch]:
     [(0, 12, 3), (12, 13, 1)]
     """
     far = count >> (top - 1) << (top - 1)
-    found, start = ([Stretch(0, far, top)] if far else []), far
+    made, start = ([Stretch(0, far, top)] if far else []), far
     for bit in range(top - 2, -1, -1):
         if count >> bit & 1:
-            found.append(Stretch(start, start + (1 << bit), bit + 1))
+            made.append(Stretch(start, start + (1 << bit), bit + 1))
             start += 1 << bit
-    return found
+    return made
 
 
 class PairLevels:

@@ -20,12 +20,12 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import Form
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.kernels.banded import banded, can_band
 from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.largest import with_largest
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.recurrent import through_keys
-from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.parts import Exp, NearFar, NearKeys, Polynomial
 from softmax_rnn.attention.parts.near_far import Alone, Both
 from softmax_rnn.attention.parts.score import power_score
@@ -89,7 +89,7 @@ def near_and_far(
         row_sum = None if far.row_sum is None else torch.where(is_far, far.row_sum, 1)
         return replace(far, row_sum=row_sum), after
     near = _near(call, replace(job, k=near_k), structure, form)
-    if type(structure) is NearFar and may_look(far_count) and not bool((far_count > 0).any()):
+    if type(structure) is NearFar and may_sync(far_count) and not bool((far_count > 0).any()):
         return near, after
     if structure.alone is Alone.NEAR:
         nothing = None if far.row_sum is None else torch.zeros_like(far.row_sum)
@@ -193,7 +193,7 @@ def _far(job: Contraction, structure: NearKeys) -> Contraction:
         v = v * torch.exp(late).to(v.dtype)[..., None]
         decay = RunningDecay(now - c[..., past - 1 : past] if past else now)
     first_key = None if job.visibility.first_key is None else job.visibility.first_key[:, past:]
-    seen = Visibility(None if may_look(valid) and bool(valid.all()) else valid, first_key)
+    seen = Visibility(None if may_sync(valid) and bool(valid.all()) else valid, first_key)
     return replace(job, k=k, v=v, decay=decay, visibility=seen, wants_row_sum=False)
 
 

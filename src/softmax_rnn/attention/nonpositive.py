@@ -1,7 +1,7 @@
 """Row sums and weights that are not positive: counted and reported, never hidden.
 
 On a CPU a call warns at once. On a device, and inside a compiled graph, nobody waits for the count: it stays there,
-and one warning tells all of it, at `tell_later_counts` or when the program ends.
+and one warning reports them all, at `warn_of_later_counts` or when the program ends.
 
 >>> with counted() as count:                                  # one summary instead of a warning per call
 ...     pass
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from softmax_rnn.attention.algebra import can_be_negative
-from softmax_rnn.attention.looking import may_look, traced
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 
@@ -59,7 +59,7 @@ class Count:
     _row_sums: dict[object, Tensor] = field(default_factory=dict)
     _negative_rows: dict[object, Tensor] = field(default_factory=dict)
     rows: int = 0
-    """Rows that were looked at."""
+    """Rows that were checked."""
 
     def add(self, row_sums: Tensor, negative_rows: Tensor | None, rows: int) -> None:
         """Count one call."""
@@ -99,7 +99,7 @@ def counted() -> Iterator[Count]:
 _LATER = Count()
 
 
-def tell_later_counts() -> None:
+def warn_of_later_counts() -> None:
     """Warn once of all rows that were counted on devices and in compiled graphs, and count from 0 again."""
     count = Count(dict(_LATER._row_sums), dict(_LATER._negative_rows), _LATER.rows)
     _LATER._row_sums.clear()
@@ -110,7 +110,7 @@ def tell_later_counts() -> None:
         warnings.warn(warning, stacklevel=2)
 
 
-atexit.register(tell_later_counts)
+atexit.register(warn_of_later_counts)
 
 
 @torch.library.custom_op(
@@ -148,7 +148,7 @@ def report(
         or isinstance(total, FakeTensor)
     ):
         return total
-    if negative_rows is None and real is None and may_look(total) and _COUNT.get() is None and total.min() > 0:
+    if negative_rows is None and real is None and may_sync(total) and _COUNT.get() is None and total.min() > 0:
         return total
     where = total.detach() <= 0
     bad = (where if real is None else where & real[:, None]).sum()
@@ -158,7 +158,7 @@ def report(
             return total
         return _count_rows(total, bad, negative_rows)
     count = _COUNT.get()
-    if count is None and not may_look(total):
+    if count is None and not may_sync(total):
         count = _LATER
     if count is not None and wanted is OnNonPositive.WARN:
         count.add(bad, negative_rows, total.numel())

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import taylor_coefficients
 from softmax_rnn.attention.parts.score import DIRECT_TAYLOR_ORDER
 
@@ -85,7 +85,7 @@ def taylor(order: int, x: Tensor) -> Tensor:
     if order <= DIRECT_TAYLOR_ORDER:
         return horner(taylor_coefficients(order), x)
     largest = math.inf
-    if may_look(x):
+    if may_sync(x):
         largest = float(x.abs().max()) if x.numel() else 0.0
     if largest <= exp_radius(order, torch.finfo(x.dtype).eps / 8):
         return torch.exp(x)

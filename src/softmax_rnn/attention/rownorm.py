@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 
 LARGEST = {torch.float32: 1e14, torch.float64: 1e140}
 """Vectors with entries up to this have squares, and sums of squares, that are floats."""
@@ -84,7 +84,7 @@ def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*#batch #1"], co
 
 def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], Float[Tensor, "*batch"] | None]:
     """y with rows multiplied by powers of two so that squares exist, and the exponents; None if it is known to fit."""
-    if may_look(y):
+    if may_sync(y):
         low, high = torch.aminmax(y.detach()) if y.numel() else (y.new_zeros(()), y.new_zeros(()))
         if max(-float(low), float(high)) < LARGEST[y.dtype]:
             return y, None
@@ -104,7 +104,7 @@ def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     >>> [round(number, 6) for number in unit(torch.tensor([3e30, 4e30])).tolist()]
     [0.6, 0.8]
     """
-    if not (may_look(x) and _has_squares(x)):
+    if not (may_sync(x) and _has_squares(x)):
         x, _ = _by_powers_of_two(x)
     return over_root(x, x.new_zeros(1), 1)
 

@@ -102,7 +102,7 @@ class Taylor(Series):
 
 @dataclass(frozen=True, eq=False)
 class ReducedTaylor(Series):
-    """T_N(size · x) e^(−shift): each row of x has a size and a shift of its own."""
+    """T_N(size · x) e^(−shift): each row of x has its own size and shift."""
 
     order: int
     size: Float[Tensor, "*rows 1"]

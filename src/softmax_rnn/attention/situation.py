@@ -22,7 +22,7 @@ class Situation:
     holes: bool = False
     """Padding lies between real keys of a segment."""
     unread: bool = False
-    """There are masks that may not be looked at: keys are hidden by numbers, pair by pair."""
+    """There are masks that the host may not read: keys are hidden by numbers, pair by pair."""
     traced: bool = False
     """A graph is made that must serve other lengths as well."""
     device: str = "cpu"

@@ -17,8 +17,8 @@ from torch import Tensor
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.arguments import check_device, check_state_sizes
 from softmax_rnn.attention.buffer import Buffer, Buffers
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.levels import LevelSums
-from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearFar, NearKeys, Part, Polynomial
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
@@ -34,7 +34,7 @@ class State:
     running: dict[str, Float[Tensor, "B H *more"]]
     """By the slot of the part."""
     fresh: bool = field(default=False, init=False, repr=False, compare=False)
-    """Whether it is known to be empty, without a look at ``lengths``; a changed copy is not."""
+    """Whether it is known to be empty without reading ``lengths``; a changed copy is not."""
     use: tuple[object, ...] | None = field(default=None, init=False, repr=False, compare=False)
     """The spec and the sizes that it was made for, where they are known."""
 
@@ -141,10 +141,10 @@ class GrowingState(State):
         # The newest positions stay, real or not, so that they can be taken back one by one.
         newest = torch.arange(self.time, device=real.device) >= self.time - structure.spare
         keep = (real & ((from_start <= structure.sinks) | (from_end <= window))) | newest
-        looks = may_look(keep)
-        index = keep.byte().argsort(dim=-1, stable=True)[:, -(int(keep.sum(-1).max()) if looks else most) :]
+        may_read = may_sync(keep)
+        index = keep.byte().argsort(dim=-1, stable=True)[:, -(int(keep.sum(-1).max()) if may_read else most) :]
         mask = real.gather(1, index) & keep.gather(1, index)
-        return replace(self, **self._gather(index), key_mask=None if looks and bool(mask.all()) else mask)
+        return replace(self, **self._gather(index), key_mask=None if may_read and bool(mask.all()) else mask)
 
     def can_lose(self, count: int, structure: NearKeys) -> bool:
         """Whether the state without its last positions is still whole: no key that they hid has been dropped."""
@@ -155,7 +155,7 @@ class GrowingState(State):
         return bool((complete | (kept - last >= structure.near)).all())
 
     def _gather(self, index: Int[Tensor, "B N"]) -> dict[str, Any]:
-        """Some positions of every row, in memory of their own."""
+        """Some positions of every row, in new memory."""
         heads, place = self.keys.shape[1], index[:, None]
 
         def of(x: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class KeptState(State):
     keys: Float[Tensor, "B K N D"]
     values: Float[Tensor, "B K N E"]
     mass: Float[Tensor, "B K N"]
-    """How much each key was looked at so far."""
+    """The sum of the weights that each key has had so far."""
     matrix: Float[Tensor, "B K F U"] | None = None
     key_sum: Float[Tensor, "B K D"] | None = None
     """Σ k of the folded ones, where the polynomial is expanded at their mean."""

@@ -7,7 +7,7 @@ True
 >>> VARIANTS["elu_power_3"].score.degree          # families take any number
 3
 
-`VARIANTS.add` gives an attention of your own a name, for this process.
+`VARIANTS.add` gives your attention a name, for this process.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Visibility:
         first = self.first_key if self.first_key is not None else torch.zeros_like(real, dtype=torch.long)
         counted = real.cumsum(-1)
         before = torch.nn.functional.pad(counted, (1, 0)).gather(1, first)
-        if may_look(counted) and int((counted - before).max()) <= width + sinks:
+        if may_sync(counted) and int((counted - before).max()) <= width + sinks:
             return self
         start = torch.searchsorted(counted, counted - width + 1).maximum(first)
         sink_stop = torch.searchsorted(counted, before + sinks) + 1 if sinks else torch.zeros_like(first)
@@ -97,14 +97,14 @@ class Visibility:
     @cached_property
     def pieces(self) -> list[Piece] | None:
         """The rows cut into plain attentions, in order; None when a segment has padding between real keys, or when
-        the masks may not be looked at.
+        the masks may not be read on the host.
 
         Stretches of queries that see no key are left out. For positions that nothing but the causal order restricts
         nobody asks.
         """
         given = self.key_mask if self.first_key is None else self.first_key
         assert given is not None, "plain positions need not be cut"
-        if not may_look(given):
+        if not may_sync(given):
             return None
         batch, time = given.shape
         first = self.first_key.tolist() if self.first_key is not None else [[0] * time] * batch
@@ -158,10 +158,10 @@ class Visibility:
 
 def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:
     """Masks and ids as a `Visibility`; what is known to restrict nothing is dropped, so that fast forms can be used."""
-    if key_mask is not None and may_look(key_mask) and bool(key_mask.all()):
+    if key_mask is not None and may_sync(key_mask) and bool(key_mask.all()):
         key_mask = None
     first_key = None
-    if segment_ids is not None and not (may_look(segment_ids) and _is_one_segment(segment_ids)):
+    if segment_ids is not None and not (may_sync(segment_ids) and _is_one_segment(segment_ids)):
         position = torch.arange(segment_ids.shape[1], device=segment_ids.device)
         begins = torch.ones_like(segment_ids, dtype=torch.bool)
         begins[:, 1:] = segment_ids[:, 1:] != segment_ids[:, :-1]

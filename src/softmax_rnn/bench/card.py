@@ -63,23 +63,23 @@ def measured_on(device: str) -> Iterator[None]:
 
 def facts() -> dict[str, Any]:
     """The card, and the peers that are installed."""
-    found: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
+    known: dict[str, Any] = {"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip}
     if torch.cuda.is_available():
         card = torch.cuda.get_device_properties(torch.cuda.current_device())
-        found |= {"card": card.name, "memory": card.total_memory, "processors": card.multi_processor_count}
+        known |= {"card": card.name, "memory": card.total_memory, "processors": card.multi_processor_count}
     for name in ("triton", "fla"):
-        found[name] = importlib.util.find_spec(name) is not None
-    return found
+        known[name] = importlib.util.find_spec(name) is not None
+    return known
 
 
 def peers(variant: str) -> dict[str, Function]:
     """Others' kernels for the same function, where they are installed."""
-    found: dict[str, Function] = {"sdpa": sdpa}
+    known: dict[str, Function] = {"sdpa": sdpa}
     if variant in ("softmax", "gated_softmax") and torch.cuda.is_available():
-        found["flex_attention"] = _flex(variant)
+        known["flex_attention"] = _flex(variant)
     if variant in ("linear_elu", "simple_gla") and importlib.util.find_spec("fla") and torch.cuda.is_available():
-        found["flash-linear-attention"] = _fla(variant)
-    return found
+        known["flash-linear-attention"] = _fla(variant)
+    return known
 
 
 def _flex(variant: str) -> Function:

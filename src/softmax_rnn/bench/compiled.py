@@ -143,23 +143,24 @@ def figures(cell: Cell, tile: Tile) -> Figures:
     return Figures(registers, spills, binary.metadata.shared, tensor, len(dots), len(plain))
 
 
-def fits(cell: Cell, found: Figures) -> bool:
+def fits(cell: Cell, measured: Figures) -> bool:
     """No spills, shared memory within the card's, and every product on tensor cores."""
-    within = found.shared_bytes <= SHARED_MEMORY[cell.target]
-    return within and found.spills == 0 and found.tensor_instructions > 0 and not found.products_without_tensor_cores
+    within = measured.shared_bytes <= SHARED_MEMORY[cell.target]
+    on_tensor_cores = measured.tensor_instructions > 0 and not measured.products_without_tensor_cores
+    return within and measured.spills == 0 and on_tensor_cores
 
 
 def search(kernel: str, target: str, dim: int, dtype: str) -> dict[str, Any] | None:
     """A row of the table: the first tile that fits every case, with the figures of each; None where none does."""
     for tile in candidates(kernel, target, dtype):
-        found: dict[str, Figures] = {}
+        measured: dict[str, Figures] = {}
         for case in reversed(cases_of(kernel)):
             cell = Cell(kernel, target, dim, dtype, case)
-            found[case] = figures(cell, tile)
-            if not fits(cell, found[case]):
+            measured[case] = figures(cell, tile)
+            if not fits(cell, measured[case]):
                 break
         else:
-            cases = {case: asdict(found[case]) for case in cases_of(kernel)}
+            cases = {case: asdict(measured[case]) for case in cases_of(kernel)}
             row = {"kernel": kernel, "target": target, "dim": dim, "dtype": dtype, "tile": asdict(tile)}
             return row | {"cases": cases}
     return None

@@ -47,8 +47,8 @@ def random_state(state: State, context: int) -> State:
         return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=norm)
     if isinstance(state, LevelState):
         like, top = state.stack.sums[1], Levels().count - 1
-        found = {1} | {block.level for block in blocks(context, top)}
-        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in found}))
+        used = {1} | {block.level for block in blocks(context, top)}
+        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in used}))
     assert isinstance(state, GrowingState)
     batch, heads, _, key_dim = state.keys.shape
     keys = torch.randn(batch, heads, context, key_dim)

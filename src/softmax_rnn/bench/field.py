@@ -58,8 +58,8 @@ def growing_time(name: str, times: tuple[int, ...], limit: float | None, rounds:
         contestants = {
             str(time): forward_backward(ours(spec), random_inputs(spec, time=time, heads=4)) for time in times
         }
-        found = race(contestants, rounds)
-        per_token = [found.of(str(time)) / time for time in times]
+        timed = race(contestants, rounds)
+        per_token = [timed.of(str(time)) / time for time in times]
         text = f"{name}: training time per token from T={times[0]} to {times[-1]}, largest over smallest"
         results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
 

@@ -20,7 +20,7 @@ def measure(variant: str, time: int, key_dim: int, heads: int) -> int:
     from softmax_rnn.bench.peers import forward_backward, ours
 
     spec = VARIANTS[variant]
-    # A small step first: libraries load and threads start with memory of their own.
+    # A small step first: libraries load and threads start, which takes memory.
     small = random_inputs(spec, time=64, key_dim=key_dim, heads=2)
     forward_backward(ours(spec), small)()
     tensors = random_inputs(spec, time=time, key_dim=key_dim, heads=heads)

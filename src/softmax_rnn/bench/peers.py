@@ -36,7 +36,7 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     gate = spec.forget_gate
     log_decay = None if gate is None else gate.log_decay(needed, tensors["k"], q.shape[1])
     if gate is not None and log_decay is not None and gate.by_channel:
-        x = _channel_scores(q, k, log_decay, gate.own_weight(needed))
+        x = _channel_scores(q, k, log_decay, gate.bonus_weight(needed))
     else:
         x = q @ k.mT
     if spec.score.clamp is not None:
@@ -52,12 +52,12 @@ def materialised(spec: AttentionSpec, tensors: Tensors) -> Tensor:
     return epilogue(Sums(weights @ v, row_sum), rows)
 
 
-def _channel_scores(q: Tensor, k: Tensor, log_decay: Tensor, own: Tensor | None) -> Tensor:
+def _channel_scores(q: Tensor, k: Tensor, log_decay: Tensor, bonus: Tensor | None) -> Tensor:
     """Σ_c q_ic k_jc e^(c_ic − c_jc) as one product, which overflows where decays are strong."""
     c = log_decay.double().cumsum(2)
-    reads = c if own is None else c - log_decay
-    x = ((q * reads.exp()) @ (k * (-c).exp()).mT).tril(0 if own is None else -1).to(q)
-    return x if own is None else x + torch.diag_embed((q * k * own[:, None]).sum(-1))
+    reads = c if bonus is None else c - log_decay
+    x = ((q * reads.exp()) @ (k * (-c).exp()).mT).tril(0 if bonus is None else -1).to(q)
+    return x if bonus is None else x + torch.diag_embed((q * k * bonus[:, None]).sum(-1))
 
 
 def forward(function: Work) -> Work:

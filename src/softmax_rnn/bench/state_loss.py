@@ -73,8 +73,8 @@ class _Reader:
         def logits(start: int, window: torch.Tensor) -> torch.Tensor:
             return model(input_ids=window[None], past_key_values=cache, use_cache=True).logits[0]
 
-        found, nonpositive = counted(lambda: mean_loss(logits, self.ids, len(self.ids) - 1))
-        return StateRow(kind, width, found.loss, cache_bytes(cache), nonpositive)
+        result, nonpositive = counted(lambda: mean_loss(logits, self.ids, len(self.ids) - 1))
+        return StateRow(kind, width, result.loss, cache_bytes(cache), nonpositive)
 
 
 def state_loss_tasks(name: str, text: Path | None, tokens: int, widths: tuple[int, ...] = WIDTHS) -> Iterator[Task]:

@@ -79,7 +79,7 @@ def state_bytes(name: str, contexts: tuple[int, ...]) -> list[int]:
     """The bytes of a head's decoding state after so many tokens, read piece by piece."""
     spec, generator = VARIANTS[name], torch.Generator().manual_seed(0)
     state = init_state(spec, batch=1, heads=1, key_dim=STATE_DIM)
-    found, seen = [], 0
+    sizes_in_bytes, seen = [], 0
     for context in contexts:
         size = (1, 1, context - seen, STATE_DIM)
         q, k, v = (torch.randn(size, generator=generator) for _ in range(3))
@@ -87,9 +87,9 @@ def state_bytes(name: str, contexts: tuple[int, ...]) -> list[int]:
         sizes["F"] = spec.width(STATE_DIM)
         tensors = {one.name: -torch.rand(one.shape(sizes)) for one in spec.declared.values()}
         state = extend(spec, q, k, v, state, **tensors)[1]  # pyright: ignore[reportArgumentType]
-        found.append(state.bytes)
+        sizes_in_bytes.append(state.bytes)
         seen = context
-    return found
+    return sizes_in_bytes
 
 
 def _memory(name: str, contexts: tuple[int, ...]) -> Task:

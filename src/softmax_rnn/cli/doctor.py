@@ -38,6 +38,6 @@ def doctor(as_json: AsJson = False) -> None:
 
         said = (", ".join(name for name, there in installed.items() if there is wanted) for wanted in (True, False))
         facts |= {name: text or "none" for name, text in zip(("extras installed", "extras missing"), said, strict=True)}
-        print_doctor(facts, [(p.name, p.serves, p.wanted, p.found, p.fits, p.install) for p in installed_packages])
+        print_doctor(facts, [(p.name, p.serves, p.wanted, p.installed, p.fits, p.install) for p in installed_packages])
     if broken:
         raise typer.Exit(1)

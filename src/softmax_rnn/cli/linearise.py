@@ -139,8 +139,8 @@ def count(text: str, option: str) -> int:
     >>> count("1M", "--tokens"), count("2.5k", "--tokens"), count("400", "--tokens")
     (1000000, 2500, 400)
     """
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgG]?)", text.strip().replace(",", ""), re.ASCII)
-    number = round(float(found[1]) * _SIZES[found[2].lower()]) if found else 0
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)([kKmMgG]?)", text.strip().replace(",", ""), re.ASCII)
+    number = round(float(match[1]) * _SIZES[match[2].lower()]) if match else 0
     if number < 1:
         raise InputError(f"{option}: expected a positive number such as 50000, 50k or 1M, got {text!r}")
     return number
@@ -152,8 +152,8 @@ def part(text: str, option: str) -> float:
     >>> part("3%", "--keep-loss"), part("0.03", "--keep-loss")
     (0.03, 0.03)
     """
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?)\s*(%?)", text.strip(), re.ASCII)
-    number = float(found[1]) / (100 if found[2] else 1) if found else 0.0
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,9})?)\s*(%?)", text.strip(), re.ASCII)
+    number = float(match[1]) / (100 if match[2] else 1) if match else 0.0
     if not number:
         raise InputError(f"{option}: expected a positive fraction such as 3% or 0.03, got {text!r}")
     return number
@@ -196,16 +196,16 @@ def _run(config: LineariseConfig, output: Path, as_json: bool) -> None:
     from softmax_rnn.train.processes import this_share
 
     with redirect_stdout(sys.stderr):
-        found = run(config, output, quiet=as_json)
-    if found.stopped_by is not None:
+        outcome = run(config, output, quiet=as_json)
+    if outcome.stopped_by is not None:
         if this_share().rank == 0:
-            typer.echo(f"stopped by {found.stopped_by}; the same command continues", err=True)
+            typer.echo(f"stopped by {outcome.stopped_by}; the same command continues", err=True)
         raise typer.Exit(130)
-    if found.record is None:
+    if outcome.record is None:
         return
-    page = write_page(linearise_page(found.record), output / "report.html")
+    page = write_page(linearise_page(outcome.record), output / "report.html")
     if as_json:
-        print_json(found.record)
+        print_json(outcome.record)
         return
-    print_linearised(found.record)
+    print_linearised(outcome.record)
     print(f"model and report: {output}, {page}")

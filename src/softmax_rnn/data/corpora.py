@@ -25,7 +25,7 @@ from softmax_rnn.installation import packages_folder
 
 
 class Document(NamedTuple):
-    """A text that is predicted on its own, and a name to find it by."""
+    """A text that is predicted independently of others, and its name."""
 
     id: str
     text: str

@@ -118,7 +118,7 @@ def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
 
     revision = _revision(config.source)
     try:
-        with _silent("huggingface_hub"):  # it tells of every attempt to connect
+        with _silent("huggingface_hub"):  # it logs every attempt to connect
             records: Any = load_dataset(
                 config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
             )

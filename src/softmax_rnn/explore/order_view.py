@@ -78,12 +78,12 @@ def _maps(exact: Tensor, series: Tensor, order: int) -> str:
     difference = series - exact
     size = difference[seen].abs()
     worst = float(size.max()) if bool(size.isfinite().all()) else float("inf")
-    told = f"queries down, keys across, {len(exact)} × {len(exact)}"
+    alt = f"queries down, keys across, {len(exact)} × {len(exact)}"
     parts = [
-        picture_html(exact, "softmax", f"Attention weights of softmax, {told}", largest=1.0),
-        picture_html(series, f"order {order}", f"Weights cut after order {order}, {told}", largest=1.0),
+        picture_html(exact, "softmax", f"Attention weights of softmax, {alt}", largest=1.0),
+        picture_html(series, f"order {order}", f"Weights cut after order {order}, {alt}", largest=1.0),
         picture_html(
-            difference, f"difference, at most {worst:.2g}", f"Cut minus softmax, {told}", signed=True, largest=1.0
+            difference, f"difference, at most {worst:.2g}", f"Cut minus softmax, {alt}", signed=True, largest=1.0
         ),
     ]
     return f'<div class="maps">{"".join(parts)}</div>'
@@ -101,10 +101,10 @@ def _orders(text: Text, query: int, terms: Tensor, exact: Tensor, step: int) -> 
         parts += [{"key": names[key], "orders": name, "part": float(sums[key]), "place": place} for key in best]
     weights = [{"key": names[key], "weight": float(exact[key])} for key in best]
     leaves = float(terms[:, best].abs().sum(0).max()) > HIGHEST
-    told = "Which order carries which key: bars stacked from the orders, softmax's weight as a diamond"
+    alt = "Which order carries which key: bars stacked from the orders, softmax's weight as a diamond"
     more = " Bars leave the chart: terms of opposite sign cancel." if leaves else ""
     caption = note_html(f"Which order carries which key. Diamonds are softmax's weights.{more}")
-    return caption + chart_html(order_bars(parts, weights), told, height=380)
+    return caption + chart_html(order_bars(parts, weights), alt, height=380)
 
 
 def _groups(count: int, step: int) -> Iterator[tuple[str, slice]]:

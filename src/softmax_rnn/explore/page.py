@@ -39,8 +39,8 @@ def in_one_line(outputs: int) -> Callable[[Callable[..., Any]], Callable[..., An
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def answer(error: Exception) -> Any:
-            told = problem_html(str(error))
-            return told if outputs == 1 else (told, *(gr.skip() for _ in range(outputs - 1)))
+            message = problem_html(str(error))
+            return message if outputs == 1 else (message, *(gr.skip() for _ in range(outputs - 1)))
 
         if inspect.isgeneratorfunction(function):
 

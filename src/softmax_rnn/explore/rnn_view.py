@@ -63,10 +63,10 @@ def frame(done: Played, token: int) -> str:
     picture = ""
     if step.matrix is not None:
         most = max(float(one.matrix.abs().max()) for one in done.steps if one.matrix is not None)
-        told = f"The state after {token} tokens, features down, values across; orange is negative, blue positive"
+        alt = f"The state after {token} tokens, features down, values across; orange is negative, blue positive"
         shades = step.matrix.sign() * step.matrix.abs().sqrt()  # a few features are far larger than the rest
         title = "the state, shaded by the root of each number" if step.fixed else "the sums over the keys that left"
-        picture = picture_html(shades.tolist(), title, told, signed=True, largest=max(most, 1e-12) ** 0.5)
+        picture = picture_html(shades.tolist(), title, alt, signed=True, largest=max(most, 1e-12) ** 0.5)
     return words + note_html("; ".join(facts) + ".") + f'<div class="maps">{picture}</div>'
 
 

@@ -50,22 +50,22 @@ def words_html(
     for place, token in enumerate(tokens):
         weight = weights[place] if place < len(weights) else 0.0
         text = escape(token.replace("\n", "⏎"))
-        told = f"{weight:.4f}" if math.isfinite(weight) else "not a number"
+        alt = f"{weight:.4f}" if math.isfinite(weight) else "not a number"
         shade = min(abs(weight) / largest, 1.0) * STRONGEST if math.isfinite(weight) else 0.0
         red, green, blue = BLUE if weight >= 0 else ORANGE
         kinds = "word" + (" below" if weight < 0 else "") + (" chosen" if place == chosen else "")
         style = f"background:rgba({red},{green},{blue},{shade:.3f})"
-        words.append(f'<span class="{kinds}" style="{style}" title="{text}: {told}">{text}</span>')
+        words.append(f'<span class="{kinds}" style="{style}" title="{text}: {alt}">{text}</span>')
     name = f"<figcaption>{escape(title)}</figcaption>" if title else ""
     return f'<figure class="words">{name}<p>{"".join(words)}</p></figure>'
 
 
-def picture_html(matrix: Any, title: str, told: str, *, signed: bool = False, largest: float | None = None) -> str:
+def picture_html(matrix: Any, title: str, alt: str, *, signed: bool = False, largest: float | None = None) -> str:
     """A matrix as a picture, a pixel per number; ``signed`` has orange below 0 and blue above."""
     source = png_data(np.asarray(matrix, dtype=float), signed=signed, largest=largest)
     return (
         f'<figure class="map"><figcaption>{escape(title)}</figcaption>'
-        f'<img src="{source}" alt="{escape(told)}" title="{escape(told)}"></figure>'
+        f'<img src="{source}" alt="{escape(alt)}" title="{escape(alt)}"></figure>'
     )
 
 
@@ -97,10 +97,10 @@ def _diverging(part: np.ndarray) -> np.ndarray:
     return 255 * (1 - share) + strong * share
 
 
-def chart_html(chart: Any, told: str, height: int = 320) -> str:
-    """A chart that the page's script draws, in the style of the reports; ``told`` is its alternative text."""
+def chart_html(chart: Any, alt: str, height: int = 320) -> str:
+    """A chart that the page's script draws, in the style of the reports; ``alt`` is its alternative text."""
     spec = json.dumps(finite(chart if isinstance(chart, dict) else chart.to_dict(validate=False)))
     return (
-        f'<div class="plot" role="img" aria-label="{escape(told)}" style="min-height:{height}px"'
+        f'<div class="plot" role="img" aria-label="{escape(alt)}" style="min-height:{height}px"'
         f' data-chart="{escape(spec)}"></div>'
     )

@@ -180,11 +180,11 @@ def score_ranges(model: PreTrainedModel, ids: Sequence[int], context: int) -> li
 
 def with_ranges(specs: Sequence[AttentionSpec], ranges: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Any:
     """The specs, fixed ranges filled in with each head's lowest and highest measured score."""
-    found = []
+    with_measured = []
     for spec, (low, high) in zip(specs, ranges, strict=True):
         if needs_ranges(spec):
             score: Any = spec.score
             measured = FixedRange(low=tuple(low), high=tuple(high))
             spec = replace(spec, score=replace(score, range=measured))
-        found.append(spec)
-    return tuple(found)
+        with_measured.append(spec)
+    return tuple(with_measured)

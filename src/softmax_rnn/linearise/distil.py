@@ -38,6 +38,6 @@ def divergence_sum(logits: Tensor, wanted: Tensor, counted: Tensor) -> Tensor:
     >>> float(divergence_sum(same, same + 1, torch.ones(1, 3, dtype=torch.bool))) < 1e-5
     True
     """
-    found = logits[counted].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    aim = wanted[counted].to(found.dtype).log_softmax(-1)
-    return nn.functional.kl_div(found, aim, reduction="sum", log_target=True)
+    logs = logits[counted].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    aim = wanted[counted].to(logs.dtype).log_softmax(-1)
+    return nn.functional.kl_div(logs, aim, reduction="sum", log_target=True)

@@ -31,12 +31,12 @@ def card_numbers(record: dict[str, Any]) -> str:
     """The losses after each stage as a Markdown table."""
     texts = list(dict.fromkeys(row["text"] for row in record["losses"]))
     stages = list(dict.fromkeys(row["stage"] for row in record["losses"]))
-    found = {(row["stage"], row["text"]): row["loss"] for row in record["losses"]}
+    by_stage = {(row["stage"], row["text"]): row["loss"] for row in record["losses"]}
     lines = [f"\nConverted from {record['model']} to {record['to']} by `softmax-rnn linearise`. Loss in nats per token"]
     lines[0] += " on held-out text:\n"
     lines += [f"| after | {' | '.join(_plain(text) for text in texts)} |", f"|---|{'---|' * len(texts)}"]
     for stage in stages:
-        cells = [found[stage, text] for text in texts]
+        cells = [by_stage[stage, text] for text in texts]
         lines.append(f"| {stage} | {' | '.join('not finite' if x is None else f'{x:.4f}' for x in cells)} |")
     tokens = sum(one["tokens"] or 0 for one in record["cost"])
     return "\n".join(lines) + f"\n\nThe stages read {tokens:,} tokens.\n"

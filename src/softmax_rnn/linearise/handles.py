@@ -81,7 +81,7 @@ def add_low_rank(project: nn.Module, rank: int) -> None:
 
 def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Named weights with parametrizations multiplied out: each matrix is as the module used it."""
-    found = {name: x for name, x in weights.items() if ".parametrizations." not in f".{name}"}
+    whole = {name: x for name, x in weights.items() if ".parametrizations." not in f".{name}"}
     for name, original in weights.items():
         if not name.endswith(_ORIGINAL):
             continue
@@ -93,5 +93,5 @@ def folded(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 steps.setdefault(int(match[1]), {})[match[2]] = x
         for _, step in sorted(steps.items()):
             value = with_scales(value, step["scale"]) if "scale" in step else value + step["up"] @ step["down"]
-        found[f"{prefix}weight"] = value
-    return found
+        whole[f"{prefix}weight"] = value
+    return whole

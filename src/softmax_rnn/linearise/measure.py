@@ -24,11 +24,11 @@ STEPS = 8
 
 def losses(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str, Any]]:
     """A record for each text."""
-    found = []
+    records = []
     for name, rows in texts.items():
         with nonpositive.counted() as count:
             one = evaluate(RowReader(model), rows, batch_size=1, device=model.device)
-        found.append(
+        records.append(
             {
                 "text": name,
                 "loss": one.loss if math.isfinite(one.loss) else None,
@@ -37,7 +37,7 @@ def losses(model: PreTrainedModel, texts: dict[str, list[Row]]) -> list[dict[str
                 "nonpositive_row_sums": count.row_sums,
             }
         )
-    return found
+    return records
 
 
 def losses_by_part(model: PreTrainedModel, texts: dict[str, list[Row]]) -> dict[str, list[dict[str, Any]]]:
@@ -49,7 +49,7 @@ def losses_by_part(model: PreTrainedModel, texts: dict[str, list[Row]]) -> dict[
 @torch.no_grad()
 def decoding(model: PreTrainedModel, contexts: Sequence[int]) -> list[dict[str, Any]]:
     """The time of a token after each context, and the bytes of the state; the tokens do not matter."""
-    found = []
+    records = []
     for context in contexts:
         cache, times = SpecCache(specs_of(model)), []
         ids = torch.arange(context, device=model.device)[None] % model.config.vocab_size
@@ -59,5 +59,5 @@ def decoding(model: PreTrainedModel, contexts: Sequence[int]) -> list[dict[str, 
                 began = time.perf_counter()
                 model(input_ids=ids[:, :1], past_key_values=cache, use_cache=True)
                 times.append(time.perf_counter() - began)
-        found.append({"context": context, "seconds": sorted(times)[STEPS // 2], "bytes": cache.state_bytes()})
-    return found
+        records.append({"context": context, "seconds": sorted(times)[STEPS // 2], "bytes": cache.state_bytes()})
+    return records

@@ -43,11 +43,11 @@ def converted(
 
 def target_specs(original: PreTrainedModel, target: AttentionSpec) -> tuple[AttentionSpec, ...]:
     """The target in every layer; a target without a structure keeps the layer's window."""
-    found = []
+    targets = []
     for spec, old in zip(layer_specs(target, original.config.num_hidden_layers, "to"), specs_of(original), strict=True):
         keeps = old is not None and old.structure is not None and spec.structure is None
-        found.append(replace(spec, structure=old.structure) if keeps and old is not None else spec)
-    return tuple(found)
+        targets.append(replace(spec, structure=old.structure) if keeps and old is not None else spec)
+    return tuple(targets)
 
 
 def attentions(model: PreTrainedModel) -> list[nn.Module]:

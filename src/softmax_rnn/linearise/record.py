@@ -69,15 +69,15 @@ def _public(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _memory(original: PreTrainedModel, student: PreTrainedModel) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for context in CONTEXTS:
         sizes = [sum(layer_bytes(model, spec, context) for spec in specs_of(model)) for model in (original, student)]
-        found.append({"context": context, "original": sizes[0], "converted": sizes[1]})
-    return found
+        rows.append({"context": context, "original": sizes[0], "converted": sizes[1]})
+    return rows
 
 
 def known_contexts(model: PreTrainedModel, contexts: Sequence[int]) -> list[int]:
-    """The contexts that leave room for the timed tokens."""
+    """The contexts that fit before the timed tokens."""
     most = getattr(model.config, "max_position_embeddings", None)
     return [one for one in contexts if most is None or one + STEPS <= most]
 

@@ -193,8 +193,8 @@ class _Conversion:
         if self.done(path):
             return
         one = model().eval()
-        found = losses_by_part(one, self.texts.held_out)
-        values: dict[str, Any] = {"losses": found.pop(BOTH)}
+        parts = losses_by_part(one, self.texts.held_out)
+        values: dict[str, Any] = {"losses": parts.pop(BOTH)}
         if one is not self.original:
             layers = self.converted_layers(one)
             errors = LayerErrors(self.original, one, layers)
@@ -202,7 +202,7 @@ class _Conversion:
             sizes = layer_errors(errors, rows, device=self.original.device)
             values["errors"] = [{"layer": n, "error": e} for n, e in zip(layers, sizes, strict=True)]
             values["halves"] = [
-                {"part": part, "text": row["text"], "loss": row["loss"]} for part, rows in found.items() for row in rows
+                {"part": part, "text": row["text"], "loss": row["loss"]} for part, rows in parts.items() for row in rows
             ]
         if self.first:
             write_json(path, values)

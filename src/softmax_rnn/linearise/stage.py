@@ -91,12 +91,12 @@ def _attention_names(student: PreTrainedModel) -> dict[str, str]:
 
 def _of_model(student: PreTrainedModel, weights: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tensor]:
     """The trained weights under the model's names, parametrizations folded in; the other weights are the model's."""
-    found = {}
+    renamed = {}
     for name, x in weights.items():
         first, _, rest = name.partition(".")
         if first == "attentions":
             layer, _, rest = rest.partition(".")
             rest = f"{names[layer]}.{rest}"
-        found[rest] = x
+        renamed[rest] = x
     known = student.state_dict() if any(name.startswith("attentions.") for name in weights) else {}
-    return folded({**known, **found})
+    return folded({**known, **renamed})

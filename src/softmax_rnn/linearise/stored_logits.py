@@ -59,10 +59,10 @@ class Likely:
         >>> float(Likely.of(made, 2).divergence_sum(made + 1, torch.ones(1, 3, dtype=torch.bool))) < 1e-5
         True
         """
-        found, tokens = _log_probabilities(logits[counted]), self.tokens[counted].long()
-        logs, rest = self.logs[counted].to(found.dtype), self.rest[counted].to(found.dtype)
-        inside = logs.exp() * (logs - found.gather(-1, tokens))
-        return inside.sum() + (rest.exp() * (rest - _rest(found, tokens))).sum()
+        computed, tokens = _log_probabilities(logits[counted]), self.tokens[counted].long()
+        logs, rest = self.logs[counted].to(computed.dtype), self.rest[counted].to(computed.dtype)
+        inside = logs.exp() * (logs - computed.gather(-1, tokens))
+        return inside.sum() + (rest.exp() * (rest - _rest(computed, tokens))).sum()
 
 
 def _log_probabilities(logits: Tensor) -> Tensor:
@@ -89,9 +89,9 @@ class StoredImitation(Objective):
     def likely(self, inputs: Batch) -> Likely:
         """What the original predicts for a batch."""
         rows = [{name: x[i].cpu().numpy() for name, x in inputs.items()} for i in range(len(inputs["input_ids"]))]
-        found = [self._row(collate([row])) for row in rows]
+        computed = [self._row(collate([row])) for row in rows]
         device = inputs["input_ids"].device
-        return Likely(*(torch.cat(part).to(device) for part in zip(*found, strict=True)))
+        return Likely(*(torch.cat(part).to(device) for part in zip(*computed, strict=True)))
 
     def _row(self, inputs: Batch) -> tuple[Tensor, Tensor, Tensor]:
         path = self.folder / f"{_hash(inputs)}.safetensors"

@@ -72,8 +72,8 @@ class Matching(Objective):
 
     def loss_sum(self, network: Callable[..., Any], batch: Batch) -> Tensor:
         """The mean over layers of Σ_t |y′ − y|² / unit."""
-        found, counted = network(**_inputs(batch)), batch["targets"] != IGNORED
-        return (found.errors[:, counted].sum(-1) / self.units.to(found.errors.device)).mean()
+        out, counted = network(**_inputs(batch)), batch["targets"] != IGNORED
+        return (out.errors[:, counted].sum(-1) / self.units.to(out.errors.device)).mean()
 
     def measure(
         self, network: nn.Module, rows: Rows | Sequence[Row], batch_size: int, share: Share, device: torch.device
@@ -114,8 +114,8 @@ def layer_errors(
         # A process without a row reads one that does not count: all processes must call a sharded network together.
         batch = collate([rows[place] for place in places] or [rows[0]])
         batch = {name: x.to(device) for name, x in batch.items()}
-        found, counted = network(**_inputs(batch)), batch["targets"] != IGNORED
-        part = torch.stack([x[:, counted].double().sum(-1) for x in (found.errors, found.sizes)])
+        out, counted = network(**_inputs(batch)), batch["targets"] != IGNORED
+        part = torch.stack([x[:, counted].double().sum(-1) for x in (out.errors, out.sizes)])
         part = part if places else torch.zeros_like(part)
         sums = part if sums is None else sums + part
     network.train(training)

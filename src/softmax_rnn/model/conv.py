@@ -27,14 +27,14 @@ def earlier_inputs(
     if key_mask is not None:
         x = x.masked_fill(~key_mask[..., None], 0)
     joined = F.pad(x, (0, 0, reach, 0)) if tail is None else torch.cat([tail.to(x.dtype), x], dim=1)
-    found = []
+    lagged = []
     for back in range(1, reach + 1):
         earlier = joined[:, reach - back : reach - back + time]
         if segment_ids is not None:
             same = F.pad(segment_ids[:, back:] == segment_ids[:, :-back], (min(back, time), 0))
             earlier = earlier * same[..., None]
-        found.append(earlier)
-    return found, joined[:, time:]
+        lagged.append(earlier)
+    return lagged, joined[:, time:]
 
 
 class ShortConv(nn.Module):

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.errors import InputError
 
 
@@ -68,7 +68,7 @@ def segment_starts(segment_ids: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
 
 def check_positions(position_ids: Int[Tensor, "B T"], limit: int | None) -> None:
     """Refuse a context that is longer than the positions the model knows, where they can be looked at."""
-    if limit is None or not may_look(position_ids) or not position_ids.numel():
+    if limit is None or not may_sync(position_ids) or not position_ids.numel():
         return
     needed = int(position_ids.max()) + 1
     if needed > limit:

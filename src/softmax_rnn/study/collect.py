@@ -60,10 +60,10 @@ def asked_of(study: Study, scale: str, entries: Sequence[dict[str, Any]]) -> dic
 def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str, step: int | None = None) -> list[Measured]:
     """The finished runs of a grid whose metric is a number, at the end or at the test of a step."""
     finished = [entry for entry in entries if entry["grid"] == grid and entry["result"]]
-    found = [(entry, entry["result"] if step is None else _at(entry, metric, step)) for entry in finished]
+    pairs = [(entry, entry["result"] if step is None else _at(entry, metric, step)) for entry in finished]
     return [
         Measured(entry["varied"], metrics, entry.get("processor", ""))
-        for entry, metrics in found
+        for entry, metrics in pairs
         if _finite(metrics.get(metric))
     ]
 

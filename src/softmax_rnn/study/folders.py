@@ -93,7 +93,7 @@ def refreshed(results: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _reread(entry: dict[str, Any], study: Path) -> dict[str, Any]:
-    """The entry as its run's folder stands now; unchanged where there is no such folder or the run is over."""
+    """The entry as its run's folder says now; unchanged where there is no such folder or the run is over."""
     path = study / "runs" / Path(entry["folder"]).name
     if entry["state"] == "finished" or not (path / "config.yaml").is_file():
         return entry

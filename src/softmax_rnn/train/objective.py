@@ -26,11 +26,11 @@ class Objective:
         self, network: nn.Module, rows: Rows | Sequence[Row], batch_size: int, share: Share, device: torch.device
     ) -> dict[str, Any]:
         """What a line of metrics says about these rows, by name; ``test_loss`` is among it. All processes call."""
-        found = evaluate(network, rows, batch_size=batch_size, share=share, device=device)
+        result = evaluate(network, rows, batch_size=batch_size, share=share, device=device)
         return {
-            "test_loss": found.loss,
-            "test_perplexity": found.perplexity,
-            "test_accuracy": found.accuracy,
-            "test_tokens": found.tokens,
-            "test_loss_by_position": list(found.by_position),
+            "test_loss": result.loss,
+            "test_perplexity": result.perplexity,
+            "test_accuracy": result.accuracy,
+            "test_tokens": result.tokens,
+            "test_loss_by_position": list(result.by_position),
         }

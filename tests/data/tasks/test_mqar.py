@@ -67,11 +67,11 @@ def test_a_guess_that_does_not_look_back_is_right_by_chance():
 def gaps_of(rows):
     """The gap of each pair's query, in the order of the pairs."""
     pairs = rows.task.pairs
-    found = []
+    result = []
     for tokens, targets in zip(rows.inputs.tolist(), rows.targets.tolist(), strict=True):
         where = {tokens[t]: (t - 2 * pairs) // 2 for t, target in enumerate(targets) if target != IGNORED}
-        found.append([where[key] for key in tokens[0 : 2 * pairs : 2]])
-    return np.array(found)
+        result.append([where[key] for key in tokens[0 : 2 * pairs : 2]])
+    return np.array(result)
 
 
 @pytest.mark.parametrize("power_a", [0.01, 0.5, 1.0])

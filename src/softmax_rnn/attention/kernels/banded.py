@@ -16,7 +16,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.forms import fused as form
-from softmax_rnn.attention.looking import traced
+from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.visibility import Near
 
 

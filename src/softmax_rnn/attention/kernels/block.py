@@ -18,9 +18,9 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.kernels.blocks import Group, Masks, Scratch, Walk
 from softmax_rnn.attention.levels import LevelTables, PairLevels
-from softmax_rnn.attention.looking import may_look
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.scores import Series
 
@@ -147,7 +147,7 @@ class Block:
 
     def has_faded(self, largest: Tensor) -> bool:
         """Whether every weight is known to be negligible beside the largest of its row (without the row's decay)."""
-        if self.decay is None or not may_look(largest):
+        if self.decay is None or not may_sync(largest):
             return False
         most = self.row.work.setting.largest_score - float(self.decay.min()) - float(largest.min())
         return most < NEGLIGIBLE_LOG[self.row.q.dtype]

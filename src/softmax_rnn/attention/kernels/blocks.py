@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.forms import blockwise as form
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.visibility import Near, Visibility
 
 
@@ -111,7 +111,7 @@ class Walk:
     def key_blocks(self, group: Group, queries: slice) -> Iterator[slice]:
         """Blocks of the keys that some query of the block can see, as far as that is known."""
         first, first_key = 0, self.visibility.first_key
-        if first_key is not None and may_look(first_key):
+        if first_key is not None and may_sync(first_key):
             # Segments follow each other: the first query of the block looks back farthest.
             first = int(first_key[group.batches, self.past + queries.start].min())
         stop = self.past + queries.stop
@@ -128,7 +128,7 @@ class Walk:
         place = slice(self.past + queries.start, self.past + queries.stop)
         if self.visibility.is_plain:
             return place.start - near.width + 1, near.sinks
-        if not may_look(near.start):
+        if not may_sync(near.start):
             return 0, 0
         starts, stops = near.start[group.batches, place.start], near.sink_stop[group.batches, place]
         return int(starts.min()), int(stops.max())
@@ -174,7 +174,7 @@ class Masks:
                 self._causal[key] = self._numbers(allowed, visible, hidden)
             return self._causal[key]
         allowed = walk.visibility.batches(group.batches.start, group.batches.stop).allowed(place, keys, walk.device)
-        return None if may_look(allowed) and bool(allowed.all()) else self._numbers(allowed, visible, hidden)
+        return None if may_sync(allowed) and bool(allowed.all()) else self._numbers(allowed, visible, hidden)
 
     def _numbers(self, allowed: Tensor, visible: float, hidden: float) -> Tensor:
         mask = torch.full(allowed.shape, visible, dtype=self.like.dtype, device=self.like.device)

@@ -12,10 +12,10 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import largest_norm
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.kernels.block import SMALL_SCORE, Setting, Work, exp_
 from softmax_rnn.attention.kernels.block_gradients import Gradients, walk_backward
 from softmax_rnn.attention.kernels.blocks import Walk
-from softmax_rnn.attention.looking import may_look, traced
 from softmax_rnn.attention.second_derivative import once
 
 
@@ -54,7 +54,7 @@ def setting_of(job: Contraction) -> Setting:
 
 def _scores_are_small(job: Contraction) -> bool:
     """Whether |q||k| bounds the logarithms of all weights, and is small."""
-    if not job.score.is_exponential or job.reads_largest or not may_look(job.q):
+    if not job.score.is_exponential or job.reads_largest or not may_sync(job.q):
         return False
     if job.decay is not None or job.levels is not None:
         return False
@@ -62,7 +62,7 @@ def _scores_are_small(job: Contraction) -> bool:
 
 
 def _largest_score(job: Contraction) -> float:
-    if job.score.clamp is not None or job.decay is None or not may_look(job.q):
+    if job.score.clamp is not None or job.decay is None or not may_sync(job.q):
         return job.score.clamp or 0.0
     return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max())
 

@@ -56,7 +56,7 @@ class ChunkSolver(Solver):
         if inputs.fold is None:
             inputs = replace(inputs, u=given.clone())
         u, row_factor = inputs.u, inputs.row_factor
-        found = torch.empty_like(u[..., :size])
+        reads = torch.empty_like(u[..., :size])
         for group in self.layout.groups():
             state = start[group.heads]
             for chunk in inputs.chunks(group, self.layout.places()):
@@ -68,11 +68,11 @@ class ChunkSolver(Solver):
                 rate = pull[place] * scale[place]
                 right = torch.addcmul(chunk.u[..., :size], rate, read[..., :size], value=-1)
                 made = torch.linalg.solve_triangular(weights * rate, right, upper=False, unitriangular=True)
-                found[place] = read[..., :size].baddbmm(weights, made)
+                reads[place] = read[..., :size].baddbmm(weights, made)
                 u[(*place, slice(size))] = made
                 chunk.advance_(state)
-        found = times(found.mul_(scale), row_factor)
-        return Solution(times(u[..., :size], row_factor), scale, found)
+        reads = times(reads.mul_(scale), row_factor)
+        return Solution(times(u[..., :size], row_factor), scale, reads)
 
     def solve_back(self, grad: Tensor, scale: Tensor) -> Tensor:
         """From the end, with the gradient of the state in place of the state."""
@@ -93,10 +93,10 @@ class ChunkSolver(Solver):
     def read_gradients(self, weight: Tensor, solution: Solution) -> ReadGradients:
         """By the walks of the chunked form; a row sum has the gradient −weight·read, in the units of the form."""
         job, size = self.job, self.job.v.shape[-1]
-        found, scale = solution.read, solution.scale
-        assert found is not None
+        reads, scale = solution.read, solution.scale
+        assert reads is not None
         flat = weight.flatten(0, 1)
-        at_query = (flat * found).sum(-1, dtype=torch.float64)
+        at_query = (flat * reads).sum(-1, dtype=torch.float64)
         dy = flat * scale
         if job.wants_row_sum:
             dy = torch.cat([dy, (-at_query[..., None] * scale).to(dy.dtype)], -1)

@@ -24,11 +24,11 @@ from torch import Tensor
 from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
+from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
 from softmax_rnn.attention.kernels.folding import channels_fit_float32
 from softmax_rnn.attention.kernels.stacked_chunks import can_stack, stacked
-from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import once
 
 

@@ -115,7 +115,7 @@ class Chunk:
         """Weights between the positions of the chunk, decayed where the decay is not folded in, in place."""
         if self.passing.inside is not None:
             return weights.mul_(self.passing.inside)
-        # The rows of each of the G heads are a lower triangle of their own.
+        # The rows of each of the G heads are a separate lower triangle.
         weights.view(weights.shape[0], -1, weights.shape[2], weights.shape[2]).tril_(-1 if self.layout.strict else 0)
         return weights
 

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from softmax_rnn.attention.looking import may_look
+from softmax_rnn.attention.host_sync import may_sync
 
 WIDEST_LOG = {torch.float32: 30.0, torch.float64: 300.0}
-"""A decay inside a chunk is at least e^−this: both factors then leave room for large values."""
+"""A decay inside a chunk is at least e^−this: both factors then leave a margin for large values."""
 WIDEST_CHANNEL_LOG = 80.0
 """The same for decays per channel in float32; products of a query with a later key are e^this, and are masked."""
 
@@ -35,7 +35,7 @@ class Fold:
 
 def fold(c: Float[Tensor, "N T"], chunk: int, dtype: torch.dtype) -> Fold | None:
     """One running log decay per head; None where a chunk is not known to decay little enough for two factors."""
-    if not may_look(c):
+    if not may_sync(c):
         return None
     chunks = in_chunks(c[..., None], chunk, c[:, -1:, None])[..., 0]
     low, high = torch.aminmax(chunks, dim=-1, keepdim=True)
@@ -63,8 +63,8 @@ def fold_channels(steps: Float[Tensor, "N T F"], chunk: int, reads_before_decay:
 
 
 def channels_fit_float32(steps: Float[Tensor, "N T F"], chunk: int, degree: int) -> bool:
-    """Whether the factors of all chunks, and their powers in monomials, are known to be floats with room to spare."""
-    if not may_look(steps):
+    """Whether the factors of all chunks, and their powers in monomials, are known to be floats, with a margin."""
+    if not may_sync(steps):
         return False
     sums = in_chunks(steps, chunk, torch.zeros_like(steps[:, :1])).sum(2)
     return float(sums.min()) * max(degree, 1) > -WIDEST_CHANNEL_LOG

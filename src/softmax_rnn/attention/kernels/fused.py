@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
+from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.kernels.banded import in_window
-from softmax_rnn.attention.looking import traced
 from softmax_rnn.attention.second_derivative import differentiable_once
 from softmax_rnn.attention.visibility import Near, Piece
 

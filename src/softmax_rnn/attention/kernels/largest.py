@@ -12,10 +12,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
-from softmax_rnn.attention.looking import traced
+from softmax_rnn.attention.host_sync import traced
 
 QUERIES = 256
-"""Queries that are looked at together."""
+"""Queries of a block."""
 
 
 def with_largest(job: Contraction, sums: Sums) -> Sums:
@@ -35,7 +35,7 @@ def with_largest(job: Contraction, sums: Sums) -> Sums:
 @torch.no_grad()
 def _largest_keys(job: Contraction) -> Int[Tensor, "B K G Tq"]:
     """The key of each query that has the largest weight, a block of queries at a time."""
-    found, time = [], job.k.shape[2]
+    indices, time = [], job.k.shape[2]
     if traced(job.q):  # in a graph for any length there are no blocks
         everything = slice(0, time)
         allowed = job.visibility.allowed(slice(job.past, time), everything, job.q.device)[:, None, None]
@@ -48,8 +48,8 @@ def _largest_keys(job: Contraction) -> Int[Tensor, "B K G Tq"]:
             allowed = job.visibility.allowed(queries, place, x.device)[:, None, None]
             logs.append(x.masked_fill(~allowed, -torch.inf))
             keys.append(torch.arange(place.start, place.stop, device=x.device))
-        found.append(torch.cat(keys)[torch.cat(logs, -1).argmax(-1)])
-    return torch.cat(found, -1)
+        indices.append(torch.cat(keys)[torch.cat(logs, -1).argmax(-1)])
+    return torch.cat(indices, -1)
 
 
 def _stretches(job: Contraction, queries: slice) -> list[slice]:

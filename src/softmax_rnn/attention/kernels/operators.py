@@ -100,8 +100,8 @@ def _blockwise(
     work = _work(q, k, v, decay, rows, *masks, score, wants_row_sum, wants_negative, sizes)
     numerator, row_sum, log_scale = blockwise.walk_forward(work)
     negative = work.setting.negative
-    found = q.new_empty(0, dtype=torch.bool) if negative is None else negative.negative
-    return numerator, _or_empty(row_sum, q), _or_empty(log_scale, q), found
+    negative_rows = q.new_empty(0, dtype=torch.bool) if negative is None else negative.negative
+    return numerator, _or_empty(row_sum, q), _or_empty(log_scale, q), negative_rows
 
 
 @_blockwise.register_fake

@@ -39,7 +39,7 @@ def parallel(job: Contraction) -> Sums:
 def _channel_scores(job: Contraction, decay: ChannelDecay) -> Tensor:
     """Products whose channels decay; where a query's own key has a separate weight, that is on the diagonal."""
     x = decay.scores(job.q, job.k)
-    if job.own is None:
+    if job.bonus is None:
         return x
     diagonal = torch.eye(job.k.shape[2], dtype=torch.bool, device=x.device)[job.past :]
     return torch.where(diagonal, job.own_scores()[..., None], x)

@@ -107,11 +107,11 @@ class LevelLayout(Layout):
             other_segment = first is not None and first[t] == t
             if other_segment or at[t] // self.chunk != at[begin] // self.chunk or t - begin == self.chunk:
                 starts.append(t)
-        found = []
+        visits_here = []
         for start, stop in zip(starts, [*starts[1:], self.time], strict=True):
             after = at[stop - 1] + int(real is None or real[stop - 1])
-            found.append(Visit(slice(start, stop), at[start:stop], after, self.group_size, tables, given.device))
-        return found
+            visits_here.append(Visit(slice(start, stop), at[start:stop], after, self.group_size, tables, given.device))
+        return visits_here
 
     def places(self) -> list[slice]:
         """Each group has its own."""
@@ -129,8 +129,8 @@ def visits(inputs: Inputs, group: Group, backwards: bool = False) -> Iterator[tu
     """The chunks of a group, each with its positions."""
     layout = inputs.layout
     assert isinstance(layout, LevelLayout)
-    found = layout.visits_of(group)[:: -1 if backwards else 1]
-    return zip(inputs.chunks(group, [visit.place for visit in found]), found, strict=True)
+    visits_here = layout.visits_of(group)[:: -1 if backwards else 1]
+    return zip(inputs.chunks(group, [visit.place for visit in visits_here]), visits_here, strict=True)
 
 
 @dataclass(frozen=True)

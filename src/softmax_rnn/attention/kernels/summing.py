@@ -11,9 +11,9 @@ from softmax_rnn.attention.contraction import Contraction
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
+from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.kernels.chunked import chunked, values_and_ones
 from softmax_rnn.attention.levels import LevelSums
-from softmax_rnn.attention.looking import traced
 
 
 def summed(job: Contraction) -> Float[Tensor, "B K F U"] | LevelSums:

@@ -184,11 +184,11 @@ class _Solved(torch.autograd.Function):
         solver = _with(ctx.solver, q, k, v, decay, state, rate)
         total = solver.solve_back(grad.flatten(0, 1), scale).unflatten(0, grad.shape[:2])
         weight = -rate[..., None].to(total.dtype) * total
-        dq, dk, dv, d_decay, d_state, found = solver.read_gradients(weight, Solution(v.flatten(0, 1), scale, read))
+        dq, dk, dv, d_decay, d_state, read_again = solver.read_gradients(weight, Solution(v.flatten(0, 1), scale, read))
         past = v.shape[2] - time
         if past:
             total = torch.cat([torch.zeros_like(v[:, :, :past]) if dv is None else dv[:, :, :past], total], 2)
-        read = found if read is None else read.unflatten(0, grad.shape[:2])
+        read = read_again if read is None else read.unflatten(0, grad.shape[:2])
         assert read is not None
         d_rate = -(total[:, :, past:] * read).sum(-1).to(rate.dtype)
         return dq, dk, total, d_decay, d_state, d_rate, None
@@ -203,10 +203,10 @@ def gradients_by_autograd(
     leaves = [None if x is None else x.detach().requires_grad_() for x in (job.q, job.k, job.v, decay)]
     with torch.enable_grad():
         moved = _with(solver, *leaves, solver.state, solver.rate)  # pyright: ignore[reportCallIssue]
-        found = _strict_read(moved.job, read)
+        read_again = _strict_read(moved.job, read)
     present = [x for x in leaves if x is not None]
-    made = iter(torch.autograd.grad(found, present, weight, allow_unused=True))
-    return ReadGradients(*(None if x is None else next(made) for x in leaves), None, found.detach())  # pyright: ignore[reportCallIssue]
+    made = iter(torch.autograd.grad(read_again, present, weight, allow_unused=True))
+    return ReadGradients(*(None if x is None else next(made) for x in leaves), None, read_again.detach())  # pyright: ignore[reportCallIssue]
 
 
 def _strict_read(job: Contraction, form: Callable[[Contraction], Sums]) -> Float[Tensor, "B K T E"]:

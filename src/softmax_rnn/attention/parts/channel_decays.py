@@ -73,7 +73,7 @@ class ChannelGate(ChannelForgetting):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """channel_gate: the log decay of each step and channel. bonus: the weight of the own key's channels."""
+        """channel_gate: the log decay of each step and channel. bonus: the weight of the current key's channels."""
         made = replace(decay_projection(self.decay, self.divisor), rank=self.rank)
         if self.decay == Decay.NEGATIVE_EXP:
             made = replace(made, first_bias=spread_biases, between=tanh)
@@ -82,14 +82,14 @@ class ChannelGate(ChannelForgetting):
 
     @property
     def reads_before_decay(self) -> bool:
-        """Where the own key has a weight of its own."""
+        """Where the query's own key has a separate weight."""
         return self.bonus
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
         """The tensor itself."""
         return tensors["channel_gate"]
 
-    def own_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    def bonus_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """The bonus."""
         return tensors["bonus"] if self.bonus else None
 

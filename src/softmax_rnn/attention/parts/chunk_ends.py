@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChunkEnds(Structure):
-    """The last key of each earlier chunk of ``length`` visible keys, counted from the segment's first, and the own key.
+    """The last key of each earlier chunk of ``length`` visible keys, counted from the segment's first, and its own.
 
     In RAT each key and value is a gated sum of those of its chunk so far, which is a matter of the block. With a length
     of 1 every key is an end, and all are seen.

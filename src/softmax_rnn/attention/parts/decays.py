@@ -39,7 +39,7 @@ class Forgetting(Part):
 
     @property
     def reads_before_decay(self) -> bool:
-        """Whether a query reads the state before the decay of its step; its key then counts by `own_weight`."""
+        """Whether a query reads the state before the decay of its step; its key then counts by `bonus_weight`."""
         return False
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
@@ -53,7 +53,7 @@ class Forgetting(Part):
         """The keys as they enter the sum, from their features and from the keys as they were given."""
         return features
 
-    def own_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
+    def bonus_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
         """What multiplies each channel of the product of a query with its own key (H, F)."""
         return None
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Side:
-    """Which side of the dot product is mapped, and what the map may look at besides the vectors."""
+    """Which side of the dot product is mapped, and what the map may read besides the vectors."""
 
     is_query: bool
     tensors: Mapping[str, Tensor]
@@ -58,7 +58,7 @@ class FeatureMap(Part):
         return False
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
-        """Whether products of these features would leave the range of float32; looks at the numbers."""
+        """Whether products of these features would leave the range of float32; reads the values."""
         return False
 
     def text(self, x: str) -> str:
@@ -67,7 +67,7 @@ class FeatureMap(Part):
 
 
 LONG_HEAD = 2**14
-"""Numbers of a head from which on it is worth a call of its own."""
+"""From so many numbers per head on, each head is mapped by a separate call."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class EluPlusOne(FeatureMap):
         """exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not."""
         import torch
 
-        from softmax_rnn.attention.looking import may_look
+        from softmax_rnn.attention.host_sync import may_sync
 
         is_long = x.dim() == 4 and x.shape[2] * x.shape[3] >= LONG_HEAD
-        if not is_long or not may_look(x) or (torch.is_grad_enabled() and x.requires_grad):
+        if not is_long or not may_sync(x) or (torch.is_grad_enabled() and x.requires_grad):
             return x.clamp(max=0).exp() + x.relu()
         # Head by head, so that the passes stay in the cache of a CPU.
         out, above = torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(x.shape[2:])

@@ -1,4 +1,4 @@
-"""A fixed budget of keys beside window and sinks: those that were looked at most stay exact."""
+"""A fixed budget of keys beside window and sinks: those with the largest weights so far stay exact."""
 
 from __future__ import annotations
 

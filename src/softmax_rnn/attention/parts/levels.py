@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Levels(Structure):
     """w_ij · λ_i[level], level = bit_length(i XOR j), positions counted from the first visible key of the segment.
 
-    Level 0 is the own key; level ℓ holds 2^(ℓ−1) keys, the pieces into which a Fenwick tree cuts the past. What would
-    lie beyond the last of ``count`` levels belongs to it. λ = softplus(scale · r), r a projection of the hidden state.
+    Level 0 is the query's own key; level ℓ holds 2^(ℓ−1) keys, the pieces into which a Fenwick tree cuts the past. What
+    would lie beyond the last of ``count`` levels belongs to it. λ = softplus(scale · r), r a projection of the hidden
+    state.
     """
 
     kind: ClassVar[str] = "levels"

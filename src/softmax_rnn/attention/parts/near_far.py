@@ -1,6 +1,6 @@
 """Exact near, compressed far: exp on window and sinks, the spec's polynomial on the keys that have left the window.
 
-Each way to put the two together is a function of its own.
+Each way to put the two together is another function.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Lolcats(NearFar):
 
 @dataclass(frozen=True)
 class Averaged(NearFar):
-    """½ softmax over window and sinks + ½ the spec over the rest, each with a sum of its own.
+    """½ softmax over window and sinks + ½ the spec over the rest, each divided by its own sum.
 
     A decay is one of the far part only. Where no key is far the near part counts whole.
     """

@@ -22,7 +22,7 @@ class Normaliser(Part):
 
     slot: ClassVar[str] = "normaliser"
     reads_row_sum: ClassVar[bool] = False
-    """Whether it looks at Σ_j w_ij, so that the values need a column of ones."""
+    """Whether it reads Σ_j w_ij, so that the values need a column of ones."""
 
     def normalise(self, output: Output, rows: Rows) -> Output:
         """The numerator, divided."""

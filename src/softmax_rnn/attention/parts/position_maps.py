@@ -1,4 +1,4 @@
-"""Feature maps that look at the position: cosFormer's weights, and a rotation after any map."""
+"""Feature maps that depend on the position: cosFormer's weights, and a rotation after any map."""
 
 from __future__ import annotations
 

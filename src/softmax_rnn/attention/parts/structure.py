@@ -37,7 +37,7 @@ class Structure(Part):
 
     @property
     def divides_apart(self) -> bool:
-        """Whether each set of keys is divided by a sum of its own."""
+        """Whether each set of keys is divided by its own sum."""
         return False
 
     def check(self, spec: AttentionSpec) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Read(StrEnum):
-    """What looks up the value that is already known."""
+    """What reads the value that is already stored."""
 
     KEY = "key"
     QUERY = "query"
@@ -51,7 +51,7 @@ class WriteRule(Part):
 
     @property
     def reads_with_query(self) -> bool:
-        """Whether the query, and not the key, looks up what is known."""
+        """Whether the query, not the key, reads what is stored."""
         return False
 
     def rates(self, beta: Tensor, self_weight: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -95,7 +95,7 @@ class DeltaRule(WriteRule):
 
 @dataclass(frozen=True)
 class NormalisedDelta(WriteRule):
-    """v′_i = v_i − β_i Σ_{j<i} w_ij v′_j / Σ_{j<i} w_ij, looked up with the query or with the key."""
+    """v′_i = v_i − β_i Σ_{j<i} w_ij v′_j / Σ_{j<i} w_ij, read with the query or with the key."""
 
     kind: ClassVar[str] = "normalised_delta"
     normalised: ClassVar[bool] = True

@@ -25,7 +25,7 @@ from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.errors import InputError
 
 BLOCK = 128
-"""Queries whose scores are looked at together, where a range needs scores."""
+"""Queries of a block, where a range needs scores."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Keys:
-    """What a range looks at: queries, keys, which keys are real, and what was remembered of earlier keys."""
+    """What a range is made from: queries, keys, which keys are real, and what was remembered of earlier keys."""
 
     q: Float[Tensor, "B K G Tq D"]
     k: Float[Tensor, "B K T D"]

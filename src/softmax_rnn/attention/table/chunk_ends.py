@@ -15,7 +15,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "rat_{n}",
         lambda n: AttentionSpec(structure=ChunkEnds(n), output_gate=VectorGate(activation=Activation.SIGMOID)),
-        "softmax over the ends of earlier chunks of n and the own key; its block smooths keys and values in a chunk",
+        "softmax over the ends of earlier chunks of n and the current key; its block smooths keys and values in each",
         (16,),
         group=STRUCTURE,
         block={"chunk_scan": True, "chunk_positions": True},

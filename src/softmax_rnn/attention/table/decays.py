@@ -104,7 +104,7 @@ ROWS = {
             output_norm=LayerNorm(eps=1e-5),
         ),
         DECAYS,
-        "a decay per channel, a bonus on the own token, and a token shift before all projections",
+        "a decay per channel, a bonus for the current token, and a token shift before all projections",
         block={"use_rope": False, "token_shift": True},
         source="RWKV-6 (2024), arXiv 2404.05892",
     ),

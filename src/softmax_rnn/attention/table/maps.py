@@ -144,7 +144,7 @@ ROWS = {
             output_gate=VectorGate(),
         ),
         MAPS,
-        "causal, with values of their own and the rotation per head; theirs is neither",
+        "causal, with separate values and the rotation per head; theirs is neither",
         block=NO_ROPE,
         source="RecGRELA (2025), arXiv 2506.13315",
     ),

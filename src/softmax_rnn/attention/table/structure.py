@@ -54,7 +54,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "kept_keys_{n}",
         lambda n: AttentionSpec(score=taylor_score(2), structure=KeptKeys(n, SINKS, kept=n, centred=True)),
-        "exp on the last n keys, the first 4 and the n others that were looked at most; Taylor order 2, expanded at the"
+        "exp on the last n keys, the first 4 and the n others of most weight so far; Taylor order 2, expanded at the"
         " mean of their keys, on the rest",
         (64,),
         group=STRUCTURE,
@@ -62,7 +62,7 @@ def families() -> Iterator[Family]:
     yield Family(
         "heavy_hitters_{n}",
         lambda n: AttentionSpec(structure=KeptKeys(n, SINKS, kept=n)),
-        "softmax over the last n keys, the first 4 and the n others that were looked at most; the rest is dropped",
+        "softmax over the last n keys, the first 4 and the n others of most weight so far; the rest is dropped",
         (64,),
         group=STRUCTURE,
         source="after H2O (2023), arXiv 2306.14048",

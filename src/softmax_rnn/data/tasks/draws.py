@@ -13,7 +13,7 @@ import numpy as np
 
 
 def stream(task: str, side: str, seed: int, block: int) -> np.random.Generator:
-    """The random numbers of one block of rows: Philox, whose key is the start of SHA-256 over all that tells it apart.
+    """The random numbers of one block of rows: Philox, whose key is the start of SHA-256 over all that identifies it.
 
     Two blocks that differ in any of the four share nothing, in whatever order and process they are drawn.
     """

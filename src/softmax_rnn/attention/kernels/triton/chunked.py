@@ -71,11 +71,11 @@ class Layout:
     @property
     def bases(self) -> dict[str, int]:
         """The first row of each degree, −1 where there is none."""
-        at, found = 0, {"BASE0": -1, "BASE1": -1, "BASE2": -1}
+        at, offsets = 0, {"BASE0": -1, "BASE1": -1, "BASE2": -1}
         for order in self.score.orders:
-            found[f"BASE{order}"] = at
+            offsets[f"BASE{order}"] = at
             at += comb(self.dim + order - 1, order)
-        return found
+        return offsets
 
     @property
     def features(self) -> int:

@@ -35,13 +35,13 @@ class Tile:
     warps: int = 4
     stages: int = 2
     registers: int | None = None
-    """What a thread may take; under pressure the assembler of sm_80 settles for 32 where it is not told."""
+    """What a thread may take; under pressure the assembler of sm_80 settles for 32 unless this is given."""
 
     @property
     def options(self) -> dict[str, int]:
-        """What the compiler is told besides the sizes."""
-        told = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
-        return told if self.registers is None else told | {"maxnreg": self.registers}
+        """Options of the compiler, besides the sizes."""
+        options = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        return options if self.registers is None else options | {"maxnreg": self.registers}
 
     @property
     def launch(self) -> dict[str, int]:
@@ -171,11 +171,11 @@ def _key(kernel: str, width: int, dtype: str) -> tuple[str, int, str]:
 def _tile(kernel: str, width: int, dtype: str) -> Tile:
     key = _key(kernel, width, dtype)
     # Where no tile is proven, the smallest.
-    found = _tuned().get(key) or _shipped(target()).get(key) or list(candidates(kernel, target(), dtype))[-1]
+    best = _tuned().get(key) or _shipped(target()).get(key) or list(candidates(kernel, target(), dtype))[-1]
     if width <= 128:
-        return found
+        return best
     # Twice the columns, half the rows.
-    return Tile(max(found.queries // 2, 16), max(found.keys // 2, 16), found.warps, found.stages)
+    return Tile(max(best.queries // 2, 16), max(best.keys // 2, 16), best.warps, best.stages)
 
 
 def table() -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Who sees whom, as tensors that the kernels read: nothing here looks at a number on the host."""
+"""Who sees whom, as tensors that the kernels read: nothing here is read on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modes under which every look at a number of a tensor from the host is an error."""
+"""Modes under which it is an error when the host reads a value of a tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-LOOKS = {
+WAITS = {
     "_local_scalar_dense",
     "item",
     "is_nonzero",
@@ -34,33 +34,33 @@ READS = {"tolist", "numpy", "item", "cpu", "__bool__", "__int__", "__float__", "
 """Methods of a tensor that read its memory without an operator."""
 
 
-class LookError(AssertionError):
-    """A number was looked at."""
+class SyncError(AssertionError):
+    """The host has read a value."""
 
 
 class _Operators(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
-        if name in LOOKS:
-            raise LookError(f"aten.{name} makes the host wait")
+        if name in WAITS:
+            raise SyncError(f"aten.{name} makes the host wait")
         if name in ("index", "index_put", "index_put_") and any(
             isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8) for x in args[1]
         ):
-            raise LookError(f"aten.{name} with a boolean mask makes the host wait")
+            raise SyncError(f"aten.{name} with a boolean mask makes the host wait")
         if name == "repeat_interleave" and isinstance(args[0], Tensor) and (kwargs or {}).get("output_size") is None:
-            raise LookError("aten.repeat_interleave by a tensor makes the host wait")
+            raise SyncError("aten.repeat_interleave by a tensor makes the host wait")
         return func(*args, **(kwargs or {}))
 
 
 class _Methods(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in READS:
-            raise LookError(f"Tensor.{func.__name__} makes the host wait")
+            raise SyncError(f"Tensor.{func.__name__} makes the host wait")
         return func(*args, **(kwargs or {}))
 
 
 @contextmanager
-def no_looks() -> Iterator[None]:
-    """Inside, the first look raises."""
+def no_sync() -> Iterator[None]:
+    """Inside, the first read raises."""
     with _Operators(), _Methods():
         yield

@@ -1,6 +1,6 @@
-"""No number is looked at between inputs and outputs: nothing on a device, or in a compiled graph, has to wait.
+"""The host reads no value between inputs and outputs: nothing on a device, or in a compiled graph, has to wait.
 
-Tensors of the CPU are treated like those of a device, every look is an error, and the results are those of a CPU, which
+Tensors of the CPU are treated like those of a device, every read is an error, and the results are those of a CPU, which
 other tests compare with the oracle.
 """
 
@@ -27,10 +27,10 @@ from attention.cases import (
     step_by_step,
 )
 from attention.compare import assert_close, assert_same, run, seeded
-from attention.no_looks import LookError, no_looks
+from attention.no_sync import SyncError, no_sync
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.looking import blind
+from softmax_rnn.attention.host_sync import like_a_device
 from softmax_rnn.attention.parts import ChunkEnds, Levels
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -38,17 +38,17 @@ from softmax_rnn.errors import InputError
 
 @contextmanager
 def as_on_a_device():
-    """Looks are neither made nor possible."""
-    with nonpositive.counted(), blind(), no_looks():
+    """Values are not read, and cannot be."""
+    with nonpositive.counted(), like_a_device(), no_sync():
         yield
 
 
-LOOKING = [name for name in NAMES if isinstance(VARIANTS[name].structure, (Levels, ChunkEnds))]
-"""Levels and ends of chunks are found by looking at positions; the page about devices says so."""
-BLIND = [name for name in NAMES if name not in LOOKING]
+READING = [name for name in NAMES if isinstance(VARIANTS[name].structure, (Levels, ChunkEnds))]
+"""Levels and ends of chunks depend on positions that the host reads; the page about devices says so."""
+WITHOUT_READS = [name for name in NAMES if name not in READING]
 
 
-def assert_unlooked_is_same(function: Callable[..., Tensor], name: str, mask: str, dtype: torch.dtype) -> None:
+def assert_unexpected_is_same(function: Callable[..., Tensor], name: str, mask: str, dtype: torch.dtype) -> None:
     spec, time = VARIANTS[name], length_of(name)
     with nonpositive.counted():
         known = run(attention(spec), inputs(spec, time=time), **MASKS[mask](time))
@@ -57,39 +57,39 @@ def assert_unlooked_is_same(function: Callable[..., Tensor], name: str, mask: st
     assert_same(got, known, dtype)
 
 
-@pytest.mark.parametrize("look", [lambda x: x.item(), bool, lambda x: x.tolist(), lambda x: x.nonzero(), float])
-def test_a_look_is_an_error(look) -> None:
-    with no_looks(), pytest.raises(LookError):
-        look(torch.ones(1))
+@pytest.mark.parametrize("read", [lambda x: x.item(), bool, lambda x: x.tolist(), lambda x: x.nonzero(), float])
+def test_a_read_is_an_error(read) -> None:
+    with no_sync(), pytest.raises(SyncError):
+        read(torch.ones(1))
 
 
 def test_a_boolean_index_is_a_look() -> None:
     x = torch.arange(3)
-    with no_looks(), pytest.raises(LookError, match="boolean"):
+    with no_sync(), pytest.raises(SyncError, match="boolean"):
         x[x > 1]
 
 
 @pytest.mark.parametrize("mask", [pytest.param("plain", marks=pytest.mark.slow), "both"])
-@pytest.mark.parametrize("name", some(names=BLIND))
+@pytest.mark.parametrize("name", some(names=WITHOUT_READS))
 def test_every_row_on_its_default_form(name: str, mask: str) -> None:
-    assert_unlooked_is_same(attention(VARIANTS[name]), name, mask, torch.float64)
+    assert_unexpected_is_same(attention(VARIANTS[name]), name, mask, torch.float64)
 
 
-@pytest.mark.parametrize("name", some(KINDS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
 def test_every_form(name: str, many_chunks: None) -> None:
     spec = VARIANTS[name]
     for form in allowed_forms(spec):
-        assert_unlooked_is_same(attention(spec, form=form), name, "both", torch.float32)
+        assert_unexpected_is_same(attention(spec, form=form), name, "both", torch.float32)
 
 
-@pytest.mark.parametrize("name", some(names=BLIND))
+@pytest.mark.parametrize("name", some(names=WITHOUT_READS))
 def test_pieces_and_steps(name: str) -> None:
     time = length_of(name)
     for function in (in_pieces(VARIANTS[name], [time // 2]), step_by_step(VARIANTS[name], prefill=time - 3)):
-        assert_unlooked_is_same(function, name, "padded", torch.float64)
+        assert_unexpected_is_same(function, name, "padded", torch.float64)
 
 
-@pytest.mark.parametrize("name", some(KINDS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
 def test_steps_without_gradients(name: str) -> None:
     """A step that nobody differentiates takes fewer calls, on a CPU and on a device."""
     time = length_of(name)
@@ -97,13 +97,13 @@ def test_steps_without_gradients(name: str) -> None:
     with torch.no_grad(), nonpositive.counted():
         known = attend(VARIANTS[name], **given, **MASKS["padded"](time))
         assert_close(steps(**given, **MASKS["padded"](time)), known)
-        with blind():
+        with like_a_device():
             assert_close(steps(**given, **MASKS["padded"](time)), known)
 
 
-@pytest.mark.parametrize("name", some(KINDS, BLIND))
+@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
 def test_long_inputs_without_numbers(name: str) -> None:
-    """On the meta device there are no numbers to look at; the forms are those of long inputs, forward and backward."""
+    """On the meta device there are no values to read; the forms are those of long inputs, forward and backward."""
     spec, time = VARIANTS[name], 300
     given = {n: x.float().to("meta").requires_grad_() for n, x in inputs(spec, time=time).items()}
     output = attend(spec, **given, **{n: x.to("meta") for n, x in MASKS["both"](time).items()})
@@ -142,29 +142,29 @@ def test_rows_of_any_size_stay_floats(name: str, size: float) -> None:
     """Each row's coefficients are reduced where its weights would leave the number range, and only there."""
     given = inputs(VARIANTS[name], time=20)
     given["q"][:, :, ::2] *= size
-    looked = attend(VARIANTS[name], **given, nonpositive="ignore")
+    expected = attend(VARIANTS[name], **given, nonpositive="ignore")
     for form in allowed_forms(VARIANTS[name]):
         with as_on_a_device():
             got = attend(VARIANTS[name], **{n: x.float() for n, x in given.items()}, form=form)
-        torch.testing.assert_close(got.double(), looked, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(got.double(), expected, rtol=2e-4, atol=2e-5)
 
 
 def test_rows_that_are_not_positive_are_told_once_and_later() -> None:
     given = inputs(VARIANTS["power_2"], time=5)
     given["q"].zero_()
-    with blind(), no_looks():
+    with like_a_device(), no_sync():
         for _ in range(3):
             attend(VARIANTS["power_2"], **given)
     with pytest.warns(nonpositive.NonPositiveWarning, match="120 of 120 row sums") as told:
-        nonpositive.tell_later_counts()
+        nonpositive.warn_of_later_counts()
     assert len(told) == 1
-    nonpositive.tell_later_counts()
+    nonpositive.warn_of_later_counts()
 
 
 def test_segments_in_pieces_are_refused_on_the_device_too() -> None:
     q, k, v = seeded(3, 1, 2, 4, 4, seed=1)
     ids = torch.tensor([[0, 1, 0, 0]])
-    with blind(), pytest.raises(RuntimeError, match="segment_ids: each segment must be contiguous"):
+    with like_a_device(), pytest.raises(RuntimeError, match="segment_ids: each segment must be contiguous"):
         attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)
     with pytest.raises(InputError, match="segment_ids"):
         attend(VARIANTS["softmax"], q, k, v, segment_ids=ids)
