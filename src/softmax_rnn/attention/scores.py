@@ -59,11 +59,9 @@ class Exponential(Series):
     """exp(x)."""
 
     def value(self, x: Tensor) -> Tensor:
-        """exp(x)."""
         return torch.exp(x)
 
     def derivative(self) -> Series:
-        """Itself."""
         return self
 
 
@@ -74,11 +72,9 @@ class Powers(Series):
     coefficients: tuple[float, ...]
 
     def value(self, x: Tensor) -> Tensor:
-        """By Horner's scheme."""
         return horner(self.coefficients, x)
 
     def derivative(self) -> Series:
-        """Σ_n n · coefficients[n] x^(n−1)."""
         return Powers(tuple(n * c for n, c in enumerate(self.coefficients))[1:] or (0.0,))
 
 
@@ -91,12 +87,10 @@ class Taylor(Series):
     factor: float = 1.0
 
     def value(self, x: Tensor) -> Tensor:
-        """Without cancellation."""
         value = taylor(self.order, x if self.divisor == 1 else x / self.divisor)
         return value if self.factor == 1 else value * self.factor
 
     def derivative(self) -> Series:
-        """T_N' = T_(N−1)."""
         return replace(self, order=self.order - 1, factor=self.factor / self.divisor) if self.order else Powers((0.0,))
 
 
@@ -109,11 +103,9 @@ class ReducedTaylor(Series):
     shift: Float[Tensor, "*rows 1"]
 
     def value(self, x: Tensor) -> Tensor:
-        """Without cancellation."""
         return reduced_taylor(self.order, x * self.size, self.shift)
 
     def derivative(self) -> Series:
-        """size · T_(N−1)."""
         if not self.order:
             return Powers((0.0,))
         return replace(self, order=self.order - 1, shift=self.shift - torch.log(self.size))
@@ -126,11 +118,9 @@ class RowPowers(Series):
     rows: Float[Tensor, "*rows O"]
 
     def value(self, x: Tensor) -> Tensor:
-        """By Horner's scheme."""
         return horner_rows(self.rows, x)
 
     def derivative(self) -> Series:
-        """Coefficients n · rows[…, n]."""
         if self.rows.shape[-1] == 1:
             return RowPowers(torch.zeros_like(self.rows))
         orders = torch.arange(1, self.rows.shape[-1], device=self.rows.device, dtype=self.rows.dtype)
@@ -144,11 +134,9 @@ class RowChebyshev(Series):
     rows: Float[Tensor, "*rows O"]
 
     def value(self, x: Tensor) -> Tensor:
-        """By Clenshaw's scheme."""
         return clenshaw(self.rows, x)
 
     def derivative(self) -> Series:
-        """A Chebyshev series again."""
         return RowChebyshev(derivative_rows(self.rows))
 
 
@@ -160,7 +148,6 @@ class Raised(Series):
     power: int
 
     def value(self, x: Tensor) -> Tensor:
-        """The power of the base."""
         return self.base.value(x) ** self.power
 
     def derivative(self) -> Series:
@@ -168,12 +155,10 @@ class Raised(Series):
         raise NotImplementedError
 
     def slope(self, x: Tensor) -> Tensor:
-        """power · base^(power−1) · base'."""
         inner = self.base.slope(x)
         return inner if self.power == 1 else self.power * self.base.value(x) ** (self.power - 1) * inner
 
     def differentiable(self, x: Tensor) -> Tensor:
-        """Autograd knows powers."""
         return self.base.differentiable(x) ** self.power
 
 

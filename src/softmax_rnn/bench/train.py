@@ -46,7 +46,6 @@ class Clock(TrainProgress):
         self.ticks: list[float] = []
 
     def at(self, step: int) -> None:
-        """A step is done."""
         self.ticks.append(time.perf_counter())
 
     @property

@@ -44,7 +44,6 @@ class Blockwise(FormWithKeys):
         return blocks * 12 * CALL * backward + pairs * (products + (weight_time(spec) + 2 * PASS) * backward)
 
     def sums(self, job: Contraction) -> Sums:
-        """Block by block."""
         from softmax_rnn.attention.kernels.blockwise import blockwise
 
         return blockwise(job)

@@ -46,7 +46,6 @@ class Chunked(Form):
     reason: ClassVar[str] = "finite features: a state of fixed size is cheaper than all pairs"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """Without finite features, or with too many."""
         if spec.structure is not None and spec.structure.step_by_step:
             return STEP_BY_STEP
         if spec.structure is not None and spec.structure.hides_the_rest:
@@ -95,7 +94,6 @@ class Chunked(Form):
         return chunked(fitted.for_state(), state)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        """Chunk by chunk."""
         from softmax_rnn.attention.kernels.chunk_solver import ChunkSolver
         from softmax_rnn.attention.kernels.writing import solved
 

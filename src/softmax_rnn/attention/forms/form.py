@@ -65,7 +65,6 @@ class FormWithKeys(Form):
     """Whether it makes all weights at once, and solves a write rule at once."""
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        """Block by block."""
         from softmax_rnn.attention.kernels.block_solver import BlockSolver
         from softmax_rnn.attention.kernels.writing import solved
 

@@ -66,7 +66,6 @@ class Fused(FormWithKeys):
         return calls + s.heads * pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:
-        """By the platform."""
         from softmax_rnn.attention.kernels.fused import fused
 
         return fused(job)

@@ -46,13 +46,11 @@ class Parallel(FormWithKeys):
         return 15 * CALL * steps + pairs * (products + passes * (2.5 if s.needs_grad else 1))
 
     def sums(self, job: Contraction) -> Sums:
-        """By the literal kernel."""
         from softmax_rnn.attention.kernels.parallel import parallel
 
         return parallel(job)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        """One triangular solve."""
         from softmax_rnn.attention.kernels.writing import literally
 
         return literally(fitted.for_keys(), rate)

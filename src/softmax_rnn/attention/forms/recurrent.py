@@ -24,7 +24,6 @@ class Recurrent(Form):
     reason: ClassVar[str] = "a step at a time: only the state is read"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """It can compute everything, one call after another."""
         if situation.traced and (situation.queries > 1 or isinstance(spec.structure, Levels)):
             return "a graph for any length cannot go position by position"
         return None
@@ -52,7 +51,6 @@ class Recurrent(Form):
         return through_keys(fitted.for_keys()), None
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        """One more read per position."""
         from softmax_rnn.attention.kernels.writing import through_features, through_keys
 
         if fitted.has_fixed_state:

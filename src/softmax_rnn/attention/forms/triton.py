@@ -43,7 +43,6 @@ class Triton(Form):
     reason: ClassVar[str] = "kernels that make weights and features in registers"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        """Where there is no card, no Triton, or no kernel."""
         s = situation
         return _no_place(s) or _no_kernel(spec, s) or (_no_state(spec, s) if s.has_fixed_past else None)
 
@@ -64,13 +63,11 @@ class Triton(Form):
         return time_on_card(s, launches, products, numbers, keys) * (1 if on_card(s) else INTERPRETED)
 
     def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
-        """By the kernels."""
         from softmax_rnn.attention.kernels.triton.run import run
 
         return run(fitted, state, keep_state)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        """Write rules are refused."""
         raise NotImplementedError
 
 

@@ -36,7 +36,6 @@ class BlockSolver(Solver):
         return work
 
     def solve(self) -> Solution:
-        """From the start."""
         work = self._work(self.job.v.flatten(0, 1).contiguous().clone())
         rate, scale = self.pull, self._first_scale()
         for row in self._rows(work):
@@ -66,7 +65,6 @@ class BlockSolver(Solver):
         return work.v[:, self.job.past :]
 
     def read_gradients(self, weight: Tensor, solution: Solution) -> ReadGradients:
-        """By the blockwise form."""
         return gradients_by_autograd(self, blockwise, weight)
 
     def _rows(self, work: Work) -> Iterator[QueryBlock]:

@@ -48,7 +48,6 @@ class ChunkSolver(Solver):
         return job.v.new_zeros(job.v.shape[0] * job.v.shape[1], features, width)
 
     def solve(self) -> Solution:
-        """From the start."""
         size, pull, start = self.job.v.shape[-1], self.pull, self._start
         scale = self._first_scale()
         given = values_and_ones(self.job).flatten(0, 1)

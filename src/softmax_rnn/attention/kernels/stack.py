@@ -81,7 +81,6 @@ class LevelLayout(Layout):
 
     @property
     def rows_together(self) -> bool:
-        """Rows at the same positions."""
         return super().rows_together and not self.levels.rows_differ and self.visibility.key_mask is None
 
     @cached_property
@@ -114,7 +113,6 @@ class LevelLayout(Layout):
         return visits_here
 
     def places(self) -> list[slice]:
-        """Each group has its own."""
         raise AssertionError("chunks with levels depend on the row: visits_of")
 
     @cached_property

@@ -82,23 +82,18 @@ class ChannelGate(ChannelForgetting):
 
     @property
     def reads_before_decay(self) -> bool:
-        """Where the query's own key has a separate weight."""
         return self.bonus
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """The tensor itself."""
         return tensors["channel_gate"]
 
     def bonus_weight(self, tensors: Mapping[str, Tensor]) -> Tensor | None:
-        """The bonus."""
         return tensors["bonus"] if self.bonus else None
 
     def bare(self) -> Forgetting:
-        """How the tensor was made is the model's affair."""
         return ChannelGate(bonus=self.bonus)
 
     def text(self) -> str:
-        """As the model makes it."""
         return decay_text(self.decay, self.divisor) + ", own key · bonus" * self.bonus
 
 
@@ -160,5 +155,4 @@ class KeyDecay(ChannelForgetting):
         return replace(self, layer=layer, layers=layers) if self.learned_bound and self.layer is None else self
 
     def text(self) -> str:
-        """With the key that goes with it."""
         return f"{'b + (1 − b) σ(k)' if self.has_bound else 'σ(k)'}, keys 1 − α"

@@ -34,5 +34,4 @@ class ChunkEnds(Structure):
         return (lengths - own) // self.length + own
 
     def text(self) -> str:
-        """What is under the Σ of a formula."""
         return f"the query's own key and the last of each earlier chunk of {self.length} keys"

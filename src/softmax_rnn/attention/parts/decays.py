@@ -34,7 +34,6 @@ class Forgetting(Part):
 
     @property
     def differs_by_head(self) -> bool:
-        """Each query head forgets at its own rate."""
         return True
 
     @property
@@ -195,13 +194,10 @@ class ForgetGate(Forgetting):
         return (Declaration("forget_gate", "B H T", made),)
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """The tensor itself."""
         return tensors["forget_gate"]
 
     def bare(self) -> Forgetting:
-        """How the tensor was made is the model's affair."""
         return ForgetGate()
 
     def text(self) -> str:
-        """As the model makes it."""
         return decay_text(self.decay, self.divisor)

@@ -97,7 +97,6 @@ class EluPlusOne(FeatureMap):
         return min(float(q.detach().min()), float(k.detach().min())) < -30.0
 
     def text(self, x: str) -> str:
-        """As in the papers."""
         return f"(elu({x})+1)"
 
 
@@ -109,7 +108,6 @@ class Relu(FeatureMap):
     lowest_product: ClassVar[float | None] = 0.0
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """max(x, 0)."""
         return x.relu()
 
 
@@ -122,7 +120,6 @@ class SoftmaxFeatures(FeatureMap):
     highest_product: ClassVar[float | None] = 1.0
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """They sum to 1."""
         return x.softmax(-1)
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
@@ -130,7 +127,6 @@ class SoftmaxFeatures(FeatureMap):
         return spread(q) + spread(k) > 60.0
 
     def text(self, x: str) -> str:
-        """Over features."""
         return f"softmax({x})"
 
 
@@ -143,13 +139,11 @@ class Cosine(FeatureMap):
     highest_product: ClassVar[float | None] = 1.0
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """x / |x|."""
         from softmax_rnn.attention.rownorm import unit
 
         return unit(x)
 
     def text(self, x: str) -> str:
-        """The vector over its length."""
         return f"{x}/|{x}|"
 
 
@@ -160,9 +154,7 @@ class SiluQuery(FeatureMap):
     kind: ClassVar[str] = "silu_query"
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """SiLU on the query's side."""
         return x * x.sigmoid() if side.is_query else x
 
     def text(self, x: str) -> str:
-        """Only q."""
         return f"SiLU({x})" if x == "q" else x

@@ -34,7 +34,6 @@ class FeatureSum(Normaliser):
         check_eps(self.eps)
 
     def running_start(self) -> float | None:
-        """An empty sum."""
         return 0.0
 
     def running(self, along: Along, before: Tensor | None) -> Tensor | None:
@@ -58,7 +57,6 @@ class FeatureSum(Normaliser):
         return output.over(total * output.in_units(1.0))
 
     def text(self) -> str:
-        """φ(q)·Σ φ(k)."""
         eps = "" if not self.eps else f" + {self.eps:g}n" if self.per_key else f" + {self.eps:g}"
         return f" / (φ(q)·Σ φ(k){eps})"
 

@@ -70,16 +70,13 @@ class FixedDecay(Forgetting):
         check_layer(self.layer, self.layers)
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """The same at every step."""
         depth = 0.0 if self.layer is None or self.layers is None else self.layer / self.layers
         rates = _log_decays(self.schedule, heads, depth, k.device)
         return rates[None, :, None].expand(k.shape[0], -1, k.shape[2])
 
     def of_layer(self, layer: int, layers: int) -> Forgetting:
-        """Only the lightning schedule knows layers."""
         known = self.schedule != Schedule.LIGHTNING or self.layer is not None
         return self if known else replace(self, layer=layer, layers=layers)
 
     def text(self) -> str:
-        """By the schedule."""
         return _SCHEDULES[self.schedule][1]

@@ -28,11 +28,9 @@ class InputGate(Part):
 
     @property
     def differs_by_head(self) -> bool:
-        """Each query head gates the values that it shares with others."""
         return True
 
     def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
-        """The gate itself."""
         return tensors["input_gate"]
 
 

@@ -36,7 +36,6 @@ class KeptKeys(NearKeys):
 
     @property
     def near(self) -> int:
-        """Window, sinks and kept keys."""
         return self.width + self.sinks + self.kept
 
     @property
@@ -65,6 +64,5 @@ class KeptKeys(NearKeys):
             raise InputError("structure: kept_keys needs a row_sum: how many keys are seen is not counted")
 
     def text(self) -> str:
-        """Where exp is used."""
         near = f"{super().text()} and {self.kept} that are kept"
         return f"all keys, exp(q·k/√d) in place of w for {near}"

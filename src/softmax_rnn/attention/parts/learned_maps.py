@@ -66,11 +66,9 @@ class Hedgehog(FeatureMap):
         return matrices("map", self.rows)
 
     def width(self, dim: int) -> int:
-        """Both signs of each row."""
         return 2 * (dim if self.rows is None else self.rows)
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """A softmax over features, not over time."""
         import torch
 
         y = self.factor * times_matrix(x, side, "map")
@@ -83,7 +81,6 @@ class Hedgehog(FeatureMap):
         return self.factor * (spread(q) + spread(k)) > 60.0
 
     def text(self, x: str) -> str:
-        """The two signs side by side."""
         return f"softmax(±{self.factor:g}W{x})" if self.joint else f"[softmax(±{self.factor:g}W{x})]"
 
 
@@ -107,16 +104,13 @@ class LearnedRelu(FeatureMap):
         return (*matrices("map", self.rows), *biases)
 
     def width(self, dim: int) -> int:
-        """A feature per row of W."""
         return dim if self.rows is None else self.rows
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """relu(Wx + b)."""
         bias = side.tensors["query_map_bias" if side.is_query else "key_map_bias"]
         return (times_matrix(x, side, "map") + bias[:, None]).relu()
 
     def text(self, x: str) -> str:
-        """As in the paper."""
         return f"relu(W{x}+b)"
 
 
@@ -138,14 +132,12 @@ class LearnedNorm(FeatureMap):
         return Declaration("map_weight", "D", Parameter(1.0)), Declaration("map_bias", "D", Parameter(0.0))
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """Over the dimension of a head."""
         import torch
 
         weight, bias = side.tensors["map_weight"], side.tensors["map_bias"]
         return torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, self.eps)
 
     def text(self, x: str) -> str:
-        """An affine layer norm."""
         return f"(γ⊙LN({x})+β)"
 
 
@@ -185,16 +177,13 @@ class Projected(FeatureMap):
         )
 
     def width(self, dim: int) -> int:
-        """That of φ."""
         return self.dim if self.feature_map is None else self.feature_map.width(self.dim)
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """φ(P x)."""
         x = times_matrix(x, side, "projection")
         return x if self.feature_map is None else self.feature_map.features(x, side)
 
     def text(self, x: str) -> str:
-        """φ of P x."""
         return f"P{x}" if self.feature_map is None else self.feature_map.text(f"P{x}")
 
 
@@ -215,9 +204,7 @@ class GatedKeys(FeatureMap):
         return (Declaration("key_gate", "B K T", Projection(exponential, typical=-1.0)),)
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """Keys times their gate."""
         return x if side.is_query else x * side.tensors["key_gate"][..., None]
 
     def text(self, x: str) -> str:
-        """The gate belongs to the key."""
         return x if x == "q" else f"eʳ{x}"

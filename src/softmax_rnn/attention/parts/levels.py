@@ -48,9 +48,7 @@ class Levels(Structure):
         return torch.nn.functional.softplus(tensors["level_scales"][:, None] * tensors["level_weights"])
 
     def weight_text(self) -> str:
-        """The query's weight of the level."""
         return " · λ"
 
     def text(self) -> str:
-        """What a level is."""
         return "all keys, λ = λ_i of the level, the bit length of i XOR j"

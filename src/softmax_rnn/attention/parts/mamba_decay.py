@@ -65,17 +65,13 @@ class MambaDecay(Forgetting):
         )
 
     def log_decay(self, tensors: Mapping[str, Tensor], k: Tensor, heads: int) -> Tensor:
-        """−e^A Δ."""
         return -tensors["log_rate"].exp()[:, None] * tensors["time_step"]
 
     def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
-        """The same Δ."""
         return tensors["time_step"] if self.gates_input else None
 
     def text(self) -> str:
-        """With the step of time."""
         return "exp(−e^A Δ)"
 
     def value_text(self) -> str:
-        """The step of time as the input gate."""
         return "Δ " if self.gates_input else ""

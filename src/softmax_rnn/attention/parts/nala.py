@@ -43,7 +43,6 @@ class NormAware(FeatureMap):
         return 0.0 if self.reading is Reading.CODE else None
 
     def width(self, dim: int) -> int:
-        """Two halves."""
         return 2 * dim
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
@@ -69,5 +68,4 @@ class NormAware(FeatureMap):
         return torch.cat([size * direction.cos(), size * direction.sin()], -1)
 
     def text(self, x: str) -> str:
-        """Short: the docstring has the formula."""
         return f"nala({x})" if self.reading is Reading.CODE else f"nala′({x})"

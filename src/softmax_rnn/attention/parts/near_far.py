@@ -96,7 +96,6 @@ class NearFar(NearKeys):
         return Sums(total, row_sum, scale)
 
     def text(self) -> str:
-        """Where exp is used."""
         if self.alone is Alone.NEAR:
             return f"{NearKeys.text(self)}, with exp(q·k/√d) in place of w"
         if self.alone is Alone.FAR:
@@ -123,7 +122,6 @@ class Lolcats(NearFar):
 
     @property
     def reads_largest(self) -> bool:
-        """m."""
         return True
 
     def join(self, both: Both) -> Sums:
@@ -138,7 +136,6 @@ class Lolcats(NearFar):
         return super().join(replace(both, near=replace(same, log_scale=torch.zeros_like(near.log_scale))))
 
     def text(self) -> str:
-        """With γ and m."""
         if self.alone is not None:
             return super().text()
         return f"all keys, γ exp(q·k/√d − m) in place of w for {NearKeys.text(self)},  m their largest q·k/√d"
@@ -155,7 +152,6 @@ class Averaged(NearFar):
 
     @property
     def divides_apart(self) -> bool:
-        """Yes."""
         return True
 
     def far_share(self, tensors: Mapping[str, Tensor]) -> Tensor | float:
@@ -181,7 +177,6 @@ class Averaged(NearFar):
         return Sums(here * (1 - share) + there * share, row_sum, normalised=True)
 
     def text(self) -> str:
-        """The two outputs."""
         if self.alone is not None:
             return super().text()
         return f"all keys but {NearKeys.text(self)};  o = {self._mean()}{self._centre()}"
@@ -202,7 +197,6 @@ class Gated(Averaged):
         return (Declaration("far_gate", "H", Parameter(0.0)),)
 
     def far_share(self, tensors: Mapping[str, Tensor]) -> Tensor | float:
-        """g."""
         return tensors["far_gate"].sigmoid()
 
     def _mean(self) -> str:

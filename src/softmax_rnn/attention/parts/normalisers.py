@@ -76,7 +76,6 @@ class RowSum(Normaliser):
         return output.over(total.detach() if self.detach else total)
 
     def is_positive_factor(self, negative_weights: bool) -> bool:
-        """With a minimum, or where no weight is below 0."""
         return self.minimum is not None or not negative_weights
 
     @property
@@ -85,7 +84,6 @@ class RowSum(Normaliser):
         return self.minimum is None and not self.eps
 
     def text(self) -> str:
-        """/ Σ w, with what is added and cut."""
         text = "|Σ w|" if self.absolute else "Σ w"
         if self.eps:
             text = f"(Σ w + {self.eps:g})"
@@ -101,15 +99,12 @@ class Length(Normaliser):
     kind: ClassVar[str] = "length"
 
     def normalise(self, output: Output, rows: Rows) -> Output:
-        """÷ n."""
         return output.times(1 / rows.lengths.clamp(min=1)[:, None])
 
     def is_positive_factor(self, negative_weights: bool) -> bool:
-        """n is positive."""
         return True
 
     def text(self) -> str:
-        """/ n."""
         return " / n"
 
 
@@ -127,15 +122,12 @@ class LearnedLength(Normaliser):
 
     @property
     def differs_by_head(self) -> bool:
-        """By the key, each head weighs its values differently."""
         return self.by_key
 
     def value_factor(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor | None:
-        """n_j^(−σ(c)) on the values."""
         return self._power(tensors, lengths) if self.by_key else None
 
     def normalise(self, output: Output, rows: Rows) -> Output:
-        """n_i^(−σ(c)) on the row."""
         return output if self.by_key else output.times(self._power(rows.tensors, rows.lengths))
 
     def _power(self, tensors: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
@@ -144,15 +136,12 @@ class LearnedLength(Normaliser):
         return (-exponent * lengths.clamp(min=1).log()[:, None]).exp()
 
     def is_positive_factor(self, negative_weights: bool) -> bool:
-        """Only of a whole row."""
         return not self.by_key
 
     def text(self) -> str:
-        """/ n^σ(c)."""
         return "" if self.by_key else " / n^σ(c)"
 
     def value_text(self) -> str:
-        """By key, it belongs to the value."""
         return "/nⱼ^σ(c)" if self.by_key else ""
 
 
@@ -180,7 +169,6 @@ class CumulativeGate(Normaliser):
         return running_log_sum(along.tensors["output_gate"], along.seen, before)
 
     def running_start(self) -> float | None:
-        """log 0."""
         return -math.inf
 
     def normalise(self, output: Output, rows: Rows) -> Output:
@@ -193,11 +181,9 @@ class CumulativeGate(Normaliser):
         return output.times_exp(-mass)
 
     def is_positive_factor(self, negative_weights: bool) -> bool:
-        """A sum of exps."""
         return True
 
     def text(self) -> str:
-        """/ Σ exp(g)."""
         text = "Σᵣ exp(gᵒᵣ)"
         if self.minimum is not None:
             text = f"max({text}, {self.minimum:g})"

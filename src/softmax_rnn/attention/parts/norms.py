@@ -45,12 +45,10 @@ class L2Norm(OutputNorm):
     times_dim: bool = False
 
     def norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Tensor:
-        """The direction of the row."""
         y = output.unit()
         return y * y.shape[-1] if self.times_dim else y
 
     def text(self, x: str) -> str:
-        """L2."""
         return f"d · L2({x})" if self.times_dim else f"L2({x})"
 
 
@@ -73,7 +71,6 @@ class RMSNorm(OutputNorm):
         return () if not self.affine else (WEIGHT_BY_HEAD,) if self.across_heads else (WEIGHT,)
 
     def norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Tensor:
-        """weight · y / √(mean y² + eps)."""
         if self.across_heads:
             heads = output.y.shape[1]
             y = output.heads_joined().over_root_mean_square(self.eps)[:, 0].unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -82,7 +79,6 @@ class RMSNorm(OutputNorm):
         return y * tensors["norm_weight"] if self.affine else y
 
     def text(self, x: str) -> str:
-        """RMS."""
         return f"RMS_all({x})" if self.across_heads else f"RMS({x})"
 
 
@@ -100,7 +96,6 @@ class LayerNorm(OutputNorm):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """norm_weight and norm_bias."""
         return (WEIGHT, BIAS) if self.affine else ()
 
     def norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -116,5 +111,4 @@ class LayerNorm(OutputNorm):
         return y if weight is None or bias is None else torch.addcmul(bias, y, weight)
 
     def text(self, x: str) -> str:
-        """LN."""
         return f"LN({x})"

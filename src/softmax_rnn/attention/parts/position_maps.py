@@ -29,7 +29,6 @@ class CosFormer(FeatureMap):
             raise InputError(f"length: expected 1 or more positions, got {self.length}")
 
     def width(self, dim: int) -> int:
-        """cos and sin."""
         return 2 * dim
 
     def features(self, x: Tensor, side: Side) -> Tensor:
@@ -41,7 +40,6 @@ class CosFormer(FeatureMap):
         return torch.cat([y * angle.cos().to(x.dtype), y * angle.sin().to(x.dtype)], -1)
 
     def text(self, x: str) -> str:
-        """relu, weighed by position."""
         return f"relu({x})[cos θ, sin θ]"
 
 
@@ -65,16 +63,13 @@ class Rotated(FeatureMap):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """Those of φ."""
         return () if self.feature_map is None else self.feature_map.tensors
 
     @property
     def unrotated(self) -> FeatureMap | None:
-        """φ."""
         return self.feature_map
 
     def width(self, dim: int) -> int:
-        """That of φ."""
         return dim if self.feature_map is None else self.feature_map.width(dim)
 
     @property
@@ -83,7 +78,6 @@ class Rotated(FeatureMap):
         return self.feature_map is not None and (self.feature_map.spans_orders or self.feature_map.always_float64)
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
-        """Where φ does."""
         return self.feature_map is not None and self.feature_map.needs_float64(q, k)
 
     def features(self, x: Tensor, side: Side) -> Tensor:
@@ -105,5 +99,4 @@ class Rotated(FeatureMap):
         return torch.cat([turned, y[..., 2 * pairs :]], -1).flatten(-2)
 
     def text(self, x: str) -> str:
-        """R φ(x)."""
         return f"R{x if self.feature_map is None else self.feature_map.text(x)}"

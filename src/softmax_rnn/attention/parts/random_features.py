@@ -34,7 +34,6 @@ class RandomFeatures(FeatureMap):
             raise InputError(f"count: expected 1 to 65536 features, got {self.count}")
 
     def width(self, dim: int) -> int:
-        """count."""
         return self.count
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
@@ -43,14 +42,12 @@ class RandomFeatures(FeatureMap):
         return not largest / 2 + math.sqrt(largest * q.shape[-1]) < 30.0
 
     def features(self, x: Tensor, side: Side) -> Tensor:
-        """Positive features."""
         y = x * x.shape[-1] ** -0.25
         omega = _directions_on(x.device, x.dtype, int(x.shape[-1]), self.count, self.seed, self.orthogonal)
         log = y @ omega.mT - y.square().sum(-1, keepdim=True) / 2
         return (log - math.log(self.count) / 2).exp()
 
     def text(self, x: str) -> str:
-        """ω for all of them, y for x/d^¼."""
         return f"exp(ω{x}−|{x}|²/2)"
 
 

@@ -107,7 +107,6 @@ class Exp(Score):
 
     @property
     def why_no_features(self) -> str:
-        """The series does not end."""
         return "exp has infinitely many orders, so no finite features"
 
     @property
@@ -116,11 +115,9 @@ class Exp(Score):
         return 1.0, 2.0
 
     def can_be_negative(self, lowest: float | None) -> bool:
-        """Never."""
         return False
 
     def series(self, rows: Tensor | None = None) -> Series:
-        """exp(x)."""
         from softmax_rnn.attention.scores import Exponential
 
         return Exponential()
@@ -148,7 +145,6 @@ class Polynomial(Score):
         return self if self.clamp is None else None
 
     def text(self, x: str) -> str:
-        """A Taylor polynomial as a sum, a power as a power."""
         if self.is_taylor:
             return f"Σₙ₌₀…{self.degree} ({x})ⁿ/n!"
         if self.orders == (1,) and self.coefficients[1] == 1:
@@ -161,7 +157,6 @@ class Polynomial(Score):
 
     @property
     def why_no_features(self) -> str:
-        """Only a clamp takes them away."""
         return "a clamped score is not a polynomial, so it has no finite features"
 
     @property

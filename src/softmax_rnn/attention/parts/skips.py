@@ -39,7 +39,6 @@ class OwnValue(Skip):
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
-        """skip_weight: D."""
         return (Declaration("skip_weight", "H", Parameter(1.0, neutral=0.0)),)
 
     def added(self, rows: Rows) -> Tensor:
@@ -47,7 +46,6 @@ class OwnValue(Skip):
         return rows.tensors["skip_weight"][:, None, None] * _by_head(rows.v, rows)
 
     def text(self) -> str:
-        """+ D v."""
         return " + D vᵢ"
 
 
@@ -78,7 +76,6 @@ class ConvolvedValue(Skip):
         return f"K {self.width} E"
 
     def running_start(self) -> float | None:
-        """No values yet."""
         return 0.0
 
     def running(self, along: Along, before: Tensor | None) -> Tensor | None:
@@ -96,13 +93,11 @@ class ConvolvedValue(Skip):
         return windows
 
     def added(self, rows: Rows) -> Tensor:
-        """The taps over the last values."""
         windows = rows.running[self.slot]
         summed = (windows * rows.tensors["skip_taps"].mT[:, None]).sum(-2)
         return _by_head(silu(summed) if self.silu else summed, rows)
 
     def text(self) -> str:
-        """+ conv(v)."""
         conv = f"conv{self.width}(v)"
         return f" + SiLU({conv})" if self.silu else f" + {conv}"
 

@@ -85,7 +85,6 @@ class NearKeys(Structure):
         return max(1, min(64, self.width // 8))
 
     def text(self) -> str:
-        """What is written under the Σ of a formula."""
         sinks = f" and the first {self.sinks}" if self.sinks else ""
         return f"the last {self.width}{sinks} keys"
 
@@ -98,7 +97,6 @@ class Window(NearKeys):
 
     @property
     def hides_the_rest(self) -> bool:
-        """Yes."""
         return True
 
     def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:

@@ -53,13 +53,10 @@ class VectorGate(OutputGate):
         return (Declaration("output_gate", "B H T E", Projection(sigmoid), multiplies=multiplies),)
 
     def before_norm(self, output: Output, tensors: Mapping[str, Tensor]) -> Output:
-        """Channel by channel."""
         return output.times_each(tensors["output_gate"])
 
     def behind_norm(self, y: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Channel by channel."""
         return y * tensors["output_gate"]
 
     def text(self, x: str) -> str:
-        """σ(z) or SiLU(z), z the raw projection."""
         return f"{'σ' if self.activation is Activation.SIGMOID else 'SiLU'}(z) ⊙ {x}"

@@ -46,7 +46,6 @@ class WriteRule(Part):
 
     @property
     def differs_by_head(self) -> bool:
-        """Each query head writes at its own rate."""
         return True
 
     @property
@@ -88,7 +87,6 @@ class DeltaRule(WriteRule):
         return rate, rate
 
     def text(self, value: str) -> str:
-        """As above."""
         beta = "β/max(w(k, k), 1)" if self.bounded else "β"
         return f"v′ = {beta} ({value} − Σ_{{j<i}} w(k, kⱼ) v′ⱼ)"
 
@@ -103,7 +101,6 @@ class NormalisedDelta(WriteRule):
 
     @property
     def reads_with_query(self) -> bool:
-        """As the option says."""
         return self.read is Read.QUERY
 
     @property
@@ -116,7 +113,6 @@ class NormalisedDelta(WriteRule):
         return None, beta
 
     def text(self, value: str) -> str:
-        """As above."""
         weight = "w" if self.reads_with_query else "w(k, kⱼ)"
         return f"v′ = {value} − β Σ_{{j<i}} {weight} v′ⱼ / Σ_{{j<i}} {weight}"
 

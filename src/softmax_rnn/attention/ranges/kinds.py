@@ -175,7 +175,6 @@ class ExpOnRange(Score):
 
     @property
     def work(self) -> tuple[float, float]:
-        """Four passes per order."""
         return 0.0, 4.0 * self.degree
 
     def can_be_negative(self, lowest: float | None) -> bool:
@@ -190,7 +189,6 @@ class ExpOnRange(Score):
         return scores.Raised(base, self.power)
 
     def fit(self, job: Contraction, before: KeySummary, has_fixed_state: bool) -> Fitted:
-        """Written in terms of each row's range."""
         from softmax_rnn.attention.ranges.series import FittedOnRange
 
         return FittedOnRange(job, self, before.extent, has_fixed_state)
@@ -202,7 +200,6 @@ class ExpOnRange(Score):
         return empty_extent(self.range, key_dim)
 
     def text(self, x: str) -> str:
-        """The series, the range that it is made for, and its power."""
         series = "Taylor" if isinstance(self.range, MeanPoint) else "Chebyshev"
         base = f"{series}{self.degree // self.power}[{self.range.kind.replace('_', ' ')}]"
         return f"{base}({x})" if self.power == 1 else f"{base}({x}/{self.power})^{self.power}"

@@ -72,7 +72,6 @@ class FittedOnRange(Fitted):
 
     @property
     def summary(self) -> KeySummary:
-        """What the range remembers."""
         return KeySummary(extent=self.bounds.extent)
 
     def for_keys(self) -> Contraction:

@@ -35,16 +35,13 @@ class Induction(Task, frozen=True):
 
     @property
     def counted_per_row(self) -> int:
-        """The last position."""
         return 1
 
     @property
     def chance_accuracy(self) -> float:
-        """One of all ordinary tokens."""
         return 1 / (self.vocab_size - 1)
 
     def draw(self, generator: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, int64[rows, length] each."""
         special, every = self.vocab_size - 1, np.arange(rows)
         inputs = generator.integers(0, special, (rows, self.length))
         place = generator.integers(0, self.length - 2, rows)

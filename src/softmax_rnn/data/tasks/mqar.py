@@ -71,16 +71,13 @@ class MQAR(Task, frozen=True):
 
     @property
     def counted_per_row(self) -> int:
-        """Every query."""
         return self.pairs
 
     @property
     def chance_accuracy(self) -> float:
-        """One of all values."""
         return 1 / (self.vocab_size - self.first_value)
 
     def draw(self, generator: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, int64[rows, length] each."""
         keys = distinct(generator, rows, self.pairs, 1, self.first_value)
         values = distinct(generator, rows, self.pairs, self.first_value, self.vocab_size)
         queries = 2 * self.pairs + 2 * weighted_distinct(generator, rows, self.pairs, self.gap_weights)

@@ -48,16 +48,13 @@ class SelectiveCopy(Task, frozen=True):
 
     @property
     def counted_per_row(self) -> int:
-        """Every marker."""
         return self.data_tokens
 
     @property
     def chance_accuracy(self) -> float:
-        """One of all data tokens."""
         return 1 / (self.vocab_size - 2)
 
     def draw(self, generator: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs and targets, int64[rows, length] each."""
         markers = self.length - self.data_tokens
         data = generator.integers(1, self.vocab_size - 1, (rows, self.data_tokens))
         places = np.sort(distinct(generator, rows, self.data_tokens, 0, markers), axis=1)
