@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
-from softmax_rnn.attention.parts import Polynomial, RandomFeatures, taylor_coefficients, taylor_score
+from softmax_rnn.attention.parts import RandomFeatures, taylor_coefficients, taylor_score
 from softmax_rnn.attention.parts.random_features import relative_deviation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -27,8 +27,8 @@ def estimates(spec: AttentionSpec, dim: int) -> list[str]:
         while n_features(taylor_score(order + 1), dim) <= count:
             order += 1
         return side_by_side(order, n_features(taylor_score(order), dim), count)
-    score = spec.score
-    if spec.feature_map is not None or not isinstance(score, Polynomial) or not score.is_taylor or not score.degree:
+    score = spec.score.as_polynomial
+    if spec.feature_map is not None or score is None or not score.is_taylor or not score.degree:
         return []
     if fixed_state_score(spec, dim) is None:
         return []

@@ -26,7 +26,7 @@ from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.largest import with_largest
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.recurrent import through_keys
-from softmax_rnn.attention.parts import Exp, NearFar, NearKeys, Polynomial
+from softmax_rnn.attention.parts import Exp, NearFar, NearKeys
 from softmax_rnn.attention.parts.near_far import Alone, Both
 from softmax_rnn.attention.parts.score import power_score
 from softmax_rnn.attention.prologue import running_sum
@@ -140,8 +140,8 @@ def _centred(
 
     So the state has bare monomials, as any polynomial's, beside the sum of the keys. In float64: the powers cancel.
     """
-    score = job.score
-    assert isinstance(score, Polynomial)
+    score = job.score.as_polynomial
+    assert score is not None
     job = replace(job.widened(), negative=None)
     key_sum = running_sum(job.k, job.visibility, None if state is None else state.key_sum)
     mean = key_sum / far_count.clamp(min=1)[:, None, :, None]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers_after
-from softmax_rnn.attention.parts import CumulativeGate, Polynomial, RowSum
+from softmax_rnn.attention.parts import CumulativeGate, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.models import Size
 from softmax_rnn.errors import InputError, unknown_name
@@ -146,7 +146,7 @@ def causes(spec: AttentionSpec) -> list[str]:
     if isinstance(spec.normaliser, RowSum):
         if can_be_negative(spec):
             reasons.append("the row sum, which can be 0 or negative")
-        elif isinstance(spec.score, Polynomial) and not spec.score.coefficients[0]:
+        elif (polynomial := spec.score.as_polynomial) is not None and not polynomial.coefficients[0]:
             reasons.append("the row sum, which can be near 0")
     elif isinstance(spec.normaliser, CumulativeGate) and spec.normaliser.minimum is None:
         reasons.append("the cumulative gate, which can be near 0")

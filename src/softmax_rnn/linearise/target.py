@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from softmax_rnn.attention.custom import variant_from
-from softmax_rnn.attention.parts import NearKeys, Polynomial, taylor_score
+from softmax_rnn.attention.parts import NearKeys, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.models import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
@@ -50,8 +50,8 @@ def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
             raise InputError(f"{next(iter(options))}: {name} sees all keys; use near_far, window or streaming_llm")
         spec = replace(spec, structure=replace(spec.structure, **places))
     if "order" in options:
-        score = spec.score
-        if not isinstance(score, Polynomial) or not score.is_taylor:
+        score = spec.score.as_polynomial
+        if score is None or not score.is_taylor:
             raise InputError(f"order: the weights of {name} are not a Taylor polynomial; use taylor_{{n}} or near_far")
         spec = replace(spec, score=replace(taylor_score(options["order"]), scale=score.scale))
     return spec

@@ -36,7 +36,6 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, NearFar, Window
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.prologue import features, running
-from softmax_rnn.attention.ranges.kinds import ExpOnRange
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import GrowingState
 from softmax_rnn.attention.variants import VARIANTS
@@ -173,11 +172,10 @@ def attend_at_end(
         raise InputError("structure: kept_keys chooses its keys as it reads; decode after convert()")
     if isinstance(spec.structure, NearFar):
         raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
-    if isinstance(spec.score, ExpOnRange):
-        if fixed_state_score(spec, q.shape[-1]) is not None:
-            raise InputError("score: this polynomial on a range has a state of fixed size; decode after convert()")
-    elif spec.polynomial is not None:
-        spec = _that_keeps_keys(spec, q, k)
+    if spec.score.as_polynomial is not None:
+        spec = spec if spec.polynomial is None else _that_keeps_keys(spec, q, k)
+    elif fixed_state_score(spec, q.shape[-1]) is not None:
+        raise InputError("score: this polynomial on a range has a state of fixed size; decode after convert()")
     after = None if key_mask is None else key_mask[:, past:]
     return extend(spec, q, k[:, :, past:], v[:, :, past:], state, key_mask=after)[0]
 

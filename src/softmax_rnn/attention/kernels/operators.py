@@ -19,7 +19,7 @@ from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels import blockwise, chunked
 from softmax_rnn.attention.kernels.block import Work
 from softmax_rnn.attention.kernels.chunks import Inputs, Layout
-from softmax_rnn.attention.parts import Polynomial, Score
+from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.spec import part_from_dict, part_to_dict
 from softmax_rnn.attention.visibility import Near, Visibility
 
@@ -178,8 +178,8 @@ def chunked_sums(flat: Flat, layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 def _layout(q: Tensor, k: Tensor, first_key: Tensor | None, score: str, sizes: list[int]) -> Layout:
-    polynomial = _score(score)
-    assert isinstance(polynomial, Polynomial)
+    polynomial = _score(score).as_polynomial
+    assert polynomial is not None
     features = SymmetricFeatures(polynomial, k.shape[-1])
     flags = (bool(flag) for flag in sizes[2:])
     return Layout(features, Visibility(None, first_key), *sizes[:2], q.shape[1], k.shape[1], *flags)  # pyright: ignore[reportCallIssue]

@@ -21,7 +21,6 @@ from softmax_rnn.attention.parts.decays import (
     decay_text,
     log_sigmoid,
 )
-from softmax_rnn.attention.parts.score import Exp, Polynomial
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class ChannelForgetting(Forgetting):
 
     def check(self, spec: AttentionSpec) -> None:
         """What a range says of products does not hold once their channels decay."""
-        if not isinstance(spec.score, (Exp, Polynomial)):
+        if not spec.score.is_exponential and spec.score.as_polynomial is None:
             raise InputError(f"forget_gate: {self.kind} needs the score exp or a polynomial, got {spec.score.kind}")
 
 

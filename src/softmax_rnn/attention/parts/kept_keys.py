@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from softmax_rnn.attention.parts.score import Polynomial
 from softmax_rnn.attention.parts.structure import NearKeys
 from softmax_rnn.errors import InputError
 
@@ -50,11 +49,12 @@ class KeptKeys(NearKeys):
     def check(self, spec: AttentionSpec) -> None:
         """exp or a polynomial of q·k, without a decay."""
         super().check(spec)
-        if not spec.score.is_exponential and not isinstance(spec.score, Polynomial):
+        polynomial = spec.score.as_polynomial
+        if not spec.score.is_exponential and polynomial is None:
             raise InputError(f"structure: kept_keys needs exp or a polynomial score, got {spec.score.kind}")
         if spec.score.clamp is not None:
             raise InputError("structure: kept_keys needs a score without a clamp")
-        if self.centred and (not isinstance(spec.score, Polynomial) or len(spec.score.orders) <= spec.score.degree):
+        if self.centred and (polynomial is None or not polynomial.has_all_orders):
             raise InputError("structure: centred needs every order up to the degree, as Taylor polynomials have")
         if spec.feature_map is not None:
             raise InputError("structure: kept_keys reads q·k; leave out the feature map")

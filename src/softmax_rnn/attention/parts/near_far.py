@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from softmax_rnn.attention.parts.base import Declaration, Parameter
 from softmax_rnn.attention.parts.normalisers import RowSum
-from softmax_rnn.attention.parts.score import Polynomial
 from softmax_rnn.attention.parts.structure import NearKeys
 from softmax_rnn.errors import InputError
 
@@ -68,11 +67,12 @@ class NearFar(NearKeys):
     def check(self, spec: AttentionSpec) -> None:
         """The rest needs a state of fixed size."""
         super().check(spec)
-        if not isinstance(spec.score, Polynomial) or spec.polynomial is None:
+        polynomial = spec.score.as_polynomial
+        if polynomial is None or spec.score.clamp is not None:
             raise InputError(f"structure: {self.kind} needs a polynomial score without a clamp, got {spec.score.kind}")
         if self.centred and spec.feature_map is not None:
             raise InputError("structure: centred needs the dot products of exp; leave out the feature map")
-        if self.centred and len(spec.score.orders) <= spec.score.degree:
+        if self.centred and not polynomial.has_all_orders:
             raise InputError("structure: centred needs every order up to the degree, as Taylor polynomials have")
         if self.divides_apart and spec.normaliser not in (None, RowSum()):
             raise InputError(f"structure: {self.kind} divides each part by its own sum; use a plain row_sum or none")

@@ -51,6 +51,11 @@ class Score(Part):
     """Whether f is exp: forms then work with logarithms of weights and subtract the largest of the row."""
 
     @property
+    def as_polynomial(self) -> Polynomial | None:
+        """f as one polynomial for all queries, before the clamp; None where it is none."""
+        return None
+
+    @property
     def finite_features(self) -> Polynomial | None:
         """The polynomial whose features make a state of fixed size; None where there are infinitely many."""
         return None
@@ -138,6 +143,15 @@ class Polynomial(Score):
             raise InputError(f"coefficients: expected finite numbers, got {self.coefficients}")
         if self.coefficients[-1] == 0:
             raise InputError("coefficients: the last one must not be 0, it sets the degree")
+
+    @property
+    def as_polynomial(self) -> Polynomial | None:
+        return self
+
+    @property
+    def has_all_orders(self) -> bool:
+        """Whether no order up to the degree is left out."""
+        return len(self.orders) > self.degree
 
     @property
     def finite_features(self) -> Polynomial | None:
