@@ -13,8 +13,8 @@ from softmax_rnn.attention.parts import Decay, FixedDecay, ForgetGate, MambaDeca
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.layer_specs import layer_specs
+from softmax_rnn.model.spec_tensors import SpecTensors
 
 
 def log_decays(part: FixedDecay, heads: int) -> list[float]:

@@ -6,7 +6,7 @@ import torch
 from softmax_rnn.analysis.perplexity import perplexity
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.bench import attention, decode, field, memory, model, state_loss, structure, timing
+from softmax_rnn.bench import attention, decode, field, memory, model_step, state_loss, structure, timing
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import materialised, sdpa
 from softmax_rnn.bench.results import Claim, Results, Task, run
@@ -85,17 +85,21 @@ def test_every_variant_has_a_memory_task():
     assert len(list(attention.memory_tasks())) == len(VARIANTS)
 
 
+def small_llama(name: str) -> torch.nn.Module:
+    return model_step.llama(model_step.ours("softmax", "nano")).eval()
+
+
 def test_both_models_of_a_training_step_are_the_same_function():
-    ours = model.ours("softmax", "nano")
-    theirs = model.llama(ours)
+    ours = model_step.ours("softmax", "nano")
+    theirs = model_step.llama(ours)
     ids = torch.arange(12)[None]
     torch.testing.assert_close(ours(input_ids=ids).logits, theirs(input_ids=ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_the_materialised_model_is_the_same_function_and_comes_back():
-    ours, ids = model.ours("gated_softmax", "nano").eval(), torch.arange(12)[None]
+    ours, ids = model_step.ours("gated_softmax", "nano").eval(), torch.arange(12)[None]
     before = ours(input_ids=ids, use_cache=False).logits
-    with model.materialised_formula():
+    with model_step.materialised_formula():
         inside = ours(input_ids=ids, use_cache=False).logits
     torch.testing.assert_close(inside, before, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours(input_ids=ids, use_cache=False).logits, before, atol=0, rtol=0)
@@ -103,7 +107,7 @@ def test_the_materialised_model_is_the_same_function_and_comes_back():
 
 @pytest.mark.parametrize(("name", "grows"), [("softmax", True), ("taylor_2", False)])
 def test_states_of_a_long_context_have_its_size(name, grows):
-    ours = model.ours(name, "nano")
+    ours = model_step.ours(name, "nano")
     short, long = decode.our_cache(ours, 64), decode.our_cache(ours, 128)
     assert long.get_seq_length() == 128
     assert long.state_bytes() > short.state_bytes() if grows else long.state_bytes() == short.state_bytes()
@@ -123,7 +127,7 @@ def test_the_window_by_hand_is_ours():
 
 def test_loss_against_state(monkeypatch):
     ids = torch.randint(1, 40, (31,), generator=torch.Generator().manual_seed(0)).tolist()
-    monkeypatch.setattr(state_loss, "load_pretrained", lambda name: model.llama(model.ours("softmax", "nano")).eval())
+    monkeypatch.setattr(state_loss, "load_pretrained", small_llama)
     monkeypatch.setattr(state_loss, "load_tokenizer", lambda name: lambda *text, **options: {"input_ids": ids})
     results = run(list(state_loss.state_loss_tasks("any", None, 30, (4,))))
     result = {row["variant"]: row for row in results.rows}
@@ -143,7 +147,7 @@ def test_the_commands_about_structures(monkeypatch, tmp_path, capsys):
     bench.structure(quick=True, output=tmp_path / "structure")
     assert (tmp_path / "structure" / "chart.svg").is_file() and "near_far_64: bytes" in capsys.readouterr().out
     monkeypatch.setattr(state_loss, "ways", lambda widths: iter([("softmax", None, structure.SPEED["window"])]))
-    monkeypatch.setattr(state_loss, "load_pretrained", lambda name: model.llama(model.ours("softmax", "nano")).eval())
+    monkeypatch.setattr(state_loss, "load_pretrained", small_llama)
     monkeypatch.setattr(state_loss, "load_tokenizer", lambda name: lambda *text, **options: {"input_ids": [1, 2, 3]})
     bench.state("any", tokens=2, output=tmp_path / "state")
     assert (tmp_path / "state" / "chart.svg").is_file()

@@ -16,7 +16,7 @@ from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, State, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
-from softmax_rnn.bench.model import llama, ours
+from softmax_rnn.bench.model_step import llama, ours
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 from softmax_rnn.model.cache import SpecCache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from softmax_rnn.cli.app import add, app
 from softmax_rnn.cli.attention import explain, variants, verify
 from softmax_rnn.cli.bench import bench_app
 from softmax_rnn.cli.doctor import doctor
@@ -10,6 +9,7 @@ from softmax_rnn.cli.explore import explore
 from softmax_rnn.cli.linearise import linearise
 from softmax_rnn.cli.model import convert_report, evaluate, generate
 from softmax_rnn.cli.report import compare, report, watch
+from softmax_rnn.cli.root import add, app
 from softmax_rnn.cli.study import study
 from softmax_rnn.cli.terms import terms
 from softmax_rnn.cli.train import train

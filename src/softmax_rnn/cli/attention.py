@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, Device, print_json
+from softmax_rnn.cli.root import AsJson, Device, print_json
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.verify import Check, OrderCheck

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, Device, Group, add, print_json, refuse_together
+from softmax_rnn.cli.root import AsJson, Device, Group, add, print_json, refuse_together
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def model(
       softmax-rnn bench model --quick
       softmax-rnn bench model --output results/model
     """
-    from softmax_rnn.bench.model import model_tasks
+    from softmax_rnn.bench.model_step import model_tasks
     from softmax_rnn.report.bench_charts import model_chart
 
     _bench(list(model_tasks(quick)), model_chart, output, as_json, device)

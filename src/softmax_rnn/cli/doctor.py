@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.root import AsJson, print_json
 
 
 def doctor(as_json: AsJson = False) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.root import AsJson, print_json
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.root import AsJson, print_json
 
 Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")]
 

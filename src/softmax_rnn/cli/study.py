@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json, refuse_together
+from softmax_rnn.cli.root import AsJson, print_json, refuse_together
 from softmax_rnn.errors import InputError, unknown_name
 
 if TYPE_CHECKING:

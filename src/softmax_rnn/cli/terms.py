@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.app import AsJson, print_json, refuse_together
+from softmax_rnn.cli.root import AsJson, print_json, refuse_together
 
 
 def terms(

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.app import AsJson, print_json
+from softmax_rnn.cli.root import AsJson, print_json
 from softmax_rnn.errors import InputError
 
 

@@ -30,11 +30,11 @@ from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
-from softmax_rnn.model.card import WithCard
 from softmax_rnn.model.configuration import LayerSpecsConfig
-from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.interface import read_mask, with_scaling
+from softmax_rnn.model.model_card import WithCard
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
+from softmax_rnn.model.spec_tensors import SpecTensors
 
 MASK_IMPLEMENTATION = "softmax_rnn:softmax"
 """The registered name whose mask function the converted model uses: real keys or segments, (batch, keys)."""

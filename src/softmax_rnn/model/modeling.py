@@ -32,14 +32,14 @@ from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
-from softmax_rnn.model.card import WithCard
 from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
-from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.mamba import MambaMixer, reset_mixer
+from softmax_rnn.model.model_card import WithCard
 from softmax_rnn.model.positions import check_positions, key_mask_of, positions_of
 from softmax_rnn.model.scan import ChunkScan
 from softmax_rnn.model.spec_attention import SpecAttention
+from softmax_rnn.model.spec_tensors import SpecTensors
 from softmax_rnn.model.token_shift import TokenShift
 from softmax_rnn.model.tokens import check_embedded, check_tokens, outside_vocabulary
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from softmax_rnn.attention.parts.base import Projection
 from softmax_rnn.attention.parts.decays import NO_DECAY
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.model.gates import SpecTensors
+from softmax_rnn.model.spec_tensors import SpecTensors
 
 FORGET_BIAS = NO_DECAY
 

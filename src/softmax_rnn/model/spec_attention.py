@@ -16,8 +16,8 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.conv import ShortConv
-from softmax_rnn.model.gates import SpecTensors
 from softmax_rnn.model.scan import ChunkScan
+from softmax_rnn.model.spec_tensors import SpecTensors
 from softmax_rnn.model.token_shift import TokenShift
 
 

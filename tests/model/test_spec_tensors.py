@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from softmax_rnn.attention.parts import Decay, ForgetGate
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.model.gates import SpecTensors
+from softmax_rnn.model.spec_tensors import SpecTensors
 
 
 def parts_of(spec):
