@@ -12,6 +12,7 @@ import typer
 from softmax_rnn.cli import complete
 from softmax_rnn.cli.root import AsJson, print_json
 from softmax_rnn.errors import InputError
+from softmax_rnn.quick_imports import quick_imports
 
 
 def train(
@@ -134,9 +135,10 @@ def _launch(config: Any, output: Path, as_json: bool, processes: int) -> None:
 
 
 def _train(config: Any, output: Path, as_json: bool) -> None:
-    from softmax_rnn.experiment.training import run_training
-    from softmax_rnn.report.terminal import print_run
-    from softmax_rnn.train.processes import this_share
+    with quick_imports():
+        from softmax_rnn.experiment.training import run_training
+        from softmax_rnn.report.terminal import print_run
+        from softmax_rnn.train.processes import this_share
 
     # Trackers print where they like; standard output is for the result.
     with redirect_stdout(sys.stderr):

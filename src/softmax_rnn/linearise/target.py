@@ -29,7 +29,7 @@ def target_name(written: str) -> str:
             return family.name.replace("{n}", str(family.examples[0]))
     if name not in VARIANTS and name in MODEL_VARIANTS:
         raise InputError(
-            f"to: {name} is an attention with a special block (a mixer or a convolution); a conversion keeps the"
+            f"to: {name} is an attention with a block of its own (a mixer or a convolution); a conversion keeps the"
             " model's blocks and swaps their attention"
         )
     return name

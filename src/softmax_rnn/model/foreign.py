@@ -2,7 +2,7 @@
 
 Qwen3 normalises queries and keys, Gemma scales its embeddings and norms: neither is a `SoftmaxRNNForCausalLM`, so the
 class stays, and with it its block. It trains, decodes with our states, and is saved with a configuration of its kind
-and the specs of its layers, which the Auto classes read once `softmax_rnn.model` is imported.
+and the specs of its layers (`foreign_configuration`), which the Auto classes read once `softmax_rnn.model` is imported.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers import (
-    Gemma2Config,
+    AutoModelForCausalLM,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    GemmaConfig,
     GemmaForCausalLM,
     PreTrainedModel,
-    Qwen3Config,
     Qwen3ForCausalLM,
 )
 from transformers.cache_utils import Cache
@@ -30,7 +26,12 @@ from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, as_spec_cache, prepare_cache
-from softmax_rnn.model.configuration import LayerSpecsConfig
+from softmax_rnn.model.foreign_configuration import (
+    ConvertedGemma2Config,
+    ConvertedGemma3Config,
+    ConvertedGemmaConfig,
+    ConvertedQwen3Config,
+)
 from softmax_rnn.model.interface import read_mask, with_scaling
 from softmax_rnn.model.model_card import WithCard
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
@@ -156,38 +157,6 @@ class ForeignModel(WithCard):
         prepare_cache(self.specs, generation_config, model_kwargs)
 
 
-@strict
-class ConvertedQwen3Config(LayerSpecsConfig, Qwen3Config):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Qwen3's options and the specs of its layers."""
-
-    model_type = "softmax_rnn_qwen3"
-    attention_spec: Any = "softmax"
-
-
-@strict
-class ConvertedGemmaConfig(LayerSpecsConfig, GemmaConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Gemma's options and the specs of its layers."""
-
-    model_type = "softmax_rnn_gemma"
-    attention_spec: Any = "softmax"
-
-
-@strict
-class ConvertedGemma2Config(LayerSpecsConfig, Gemma2Config):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Gemma 2's options and the specs of its layers."""
-
-    model_type = "softmax_rnn_gemma2"
-    attention_spec: Any = "softmax"
-
-
-@strict
-class ConvertedGemma3Config(LayerSpecsConfig, Gemma3TextConfig):  # pyright: ignore[reportIncompatibleVariableOverride]
-    """Gemma 3's options and the specs of its layers."""
-
-    model_type = "softmax_rnn_gemma3"
-    attention_spec: Any = "softmax"
-
-
 class ConvertedQwen3(ForeignModel, Qwen3ForCausalLM):
     """Qwen3 with swapped attention."""
 
@@ -217,11 +186,10 @@ CONVERTED: dict[type[PreTrainedModel], type[ForeignModel]] = {
     GemmaForCausalLM: ConvertedGemma,
     Gemma2ForCausalLM: ConvertedGemma2,
     Gemma3ForCausalLM: ConvertedGemma3,
-    ConvertedQwen3: ConvertedQwen3,
-    ConvertedGemma: ConvertedGemma,
-    ConvertedGemma2: ConvertedGemma2,
-    ConvertedGemma3: ConvertedGemma3,
 }
+for converted in list(CONVERTED.values()):
+    CONVERTED[converted] = converted
+    AutoModelForCausalLM.register(converted.config_class, converted, exist_ok=True)
 
 
 def swap_attention(model: PreTrainedModel, specs: tuple[AttentionSpec, ...], forget_bias: float) -> ForeignModel:

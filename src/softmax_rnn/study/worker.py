@@ -15,13 +15,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+from softmax_rnn.quick_imports import quick_imports
+
 
 def work(order: dict[str, Any]) -> dict[str, Any]:
     """Train one run; an error is an answer and does not end the worker."""
-    from softmax_rnn.console import plural
-    from softmax_rnn.experiment.config import resolve
-    from softmax_rnn.experiment.training import ROW_SUMS, run_training
-    from softmax_rnn.machine import forget_peak
+    with quick_imports():
+        from softmax_rnn.console import plural
+        from softmax_rnn.experiment.config import resolve
+        from softmax_rnn.experiment.training import ROW_SUMS, run_training
+        from softmax_rnn.machine import forget_peak
 
     forget_peak()
     try:
