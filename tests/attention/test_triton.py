@@ -42,6 +42,7 @@ QUICK = {
     "decay and clamp": {"name": "gated_softmax_decay", "mask": "both", "time": 20},
     "linear walk": {"name": "simple_gla", "mask": "both", "state": True, "walks": 1, "time": 20},
     "state of order 2": {"name": "taylor_2", "state": True, "time": 18, "key_dim": 4},
+    "order 4": {"name": "taylor_4", "time": 18, "key_dim": 4},
     "bfloat16": {"score": "exp", "decay": True, "state": False, "dtype": "bfloat16"},
     "bfloat16 through attend": {"name": "taylor_2", "dtype": "bfloat16"},
 }

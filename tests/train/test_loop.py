@@ -43,6 +43,21 @@ class Breaks(Bigram):
         return SimpleNamespace(logits=self.head(torch.tanh(self.middle(self.embedding(input_ids) + broken[..., None]))))
 
 
+class Drops(Bigram):
+    """Draws random numbers in every training step, and breaks off in step ``last``."""
+
+    def __init__(self, last=None):
+        super().__init__()
+        self.last, self.step = last, 0
+
+    def forward(self, input_ids):
+        self.step += self.training
+        if self.step == self.last and self.training:
+            raise RuntimeError("the machine is gone")
+        hidden = nn.functional.dropout(self.embedding(input_ids), 0.5, self.training)
+        return SimpleNamespace(logits=self.head(torch.tanh(self.middle(hidden))))
+
+
 def rows(count, seed=0, last=VOCAB - 1):
     chance = np.random.default_rng(seed)
     made = []
@@ -217,6 +232,16 @@ def test_the_mean_loss_is_that_of_the_steps_that_were_kept(tmp_path):
     kept = [line["loss"] for line in one if line.get("loss") is not None]
     (line,) = [line for line in all_at_once if "loss" in line]
     assert line["loss"] == pytest.approx(sum(kept) / len(kept), abs=1e-6)
+
+
+def test_a_run_that_draws_random_numbers_continues_with_the_same_ones(tmp_path):
+    _, whole, _ = train(tmp_path / "whole", Drops())
+    with pytest.raises(RuntimeError, match="the machine is gone"):
+        train(tmp_path / "cut", Drops(last=8))
+    torch.rand(5)
+    outcome, continued, _ = train(tmp_path / "cut", Drops())
+    assert outcome.step == 9
+    assert all(torch.equal(continued[name], weight) for name, weight in whole.items())
 
 
 def test_a_finished_run_whose_model_is_missing_writes_it_again(plain, tmp_path):
