@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from softmax_rnn.console import OUT
 from softmax_rnn.report.cells import NOTHING
+from softmax_rnn.report.terminal import print_table
 
 
 def print_comparison(result: Mapping[str, Any]) -> None:
@@ -43,13 +43,12 @@ def _print_table(title: str, rows: Mapping[str, Sequence[Any]], nothing: str, *,
     if not rows:
         OUT.print(f"{title}: {nothing}.")
         return
-    table = Table(title=title)
-    for heading in ("", "A", "B", *(["B − A", "B / A"] if difference else [])):
-        table.add_column(heading, overflow="fold", justify="right" if difference and heading else "left")
-    for name, (a, b) in rows.items():
-        cells = [name, _text(a), _text(b)]
-        table.add_row(*map(escape, [*cells, *(_differences(a, b) if difference else [])]))
-    OUT.print(table)
+    headings = ("", ">A", ">B", ">B − A", ">B / A") if difference else ("", "A", "B")
+    lines = [
+        [escape(text) for text in (name, _text(a), _text(b), *(_differences(a, b) if difference else []))]
+        for name, (a, b) in rows.items()
+    ]
+    print_table(title, headings, lines)
 
 
 def _differences(a: Any, b: Any) -> list[str]:

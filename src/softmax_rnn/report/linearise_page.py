@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rich.box import SIMPLE
-from rich.table import Table
 
-from softmax_rnn.console import OUT
 from softmax_rnn.report.cells import Column
 from softmax_rnn.report.chart_data import Axis
 from softmax_rnn.report.data_blocks import data_chart, rows_table
 from softmax_rnn.report.elements import Block, CommandBlock, Formula, Note, Page, Prose, Section
+from softmax_rnn.report.terminal import print_table
 
 Record = dict[str, Any]
 ORIGINAL = "original"
@@ -49,18 +48,16 @@ def print_linearised(value: Record) -> None:
     """The losses in the terminal: a line per stage, two columns per text."""
     rows = loss_rows(value)
     texts = list(dict.fromkeys(row["text"] for row in rows))
-    table = Table(title=f"{value['model']} to {value['to']}: loss on held-out text", title_justify="left", box=SIMPLE)
-    table.add_column("after")
-    for text in texts:
-        table.add_column(text, justify="right")
-        table.add_column("above", justify="right")
+    headings = ["after", *(f">{heading}" for text in texts for heading in (text, "above"))]
+    lines = []
     for stage in dict.fromkeys(row["stage"] for row in rows):
         cells = [stage]
         for row in (row for row in rows if row["stage"] == stage):
             cells.append("not finite" if row["loss"] is None else f"{row['loss']:.4f}")
             cells.append("–" if row["above"] is None or stage == ORIGINAL else f"{100 * row['above']:+.1f} %")
-        table.add_row(*cells)
-    OUT.print(table)
+        lines.append(cells)
+    title = f"{value['model']} to {value['to']}: loss on held-out text"
+    print_table(title, headings, lines, title_justify="left", box=SIMPLE)
 
 
 def _losses(value: Record) -> Section:

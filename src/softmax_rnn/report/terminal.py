@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from softmax_rnn.bench.verify import Check, OrderCheck
 
 
+def print_table(title: str, headings: Iterable[str], rows: Iterable[Sequence[str]], **look: Any) -> None:
+    """A table; a column whose heading begins with ">" is right-aligned."""
+    table = Table(title=title, **look)
+    for heading in headings:
+        justify = "right" if heading.startswith(">") else "left"
+        table.add_column(heading.removeprefix(">"), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    OUT.print(table)
+
+
 def print_variants(rows: Sequence[dict[str, Any]], head_dim: int, like: str | None = None) -> None:
     """A table of variants for each group, or one of the neighbours of a name; short names, full ones below them."""
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -24,27 +35,22 @@ def print_variants(rows: Sequence[dict[str, Any]], head_dim: int, like: str | No
         groups.setdefault("" if like else row["group"], []).append(row)
     for group, members in groups.items():
         title = f"like {like}, the nearest first" if like else group
-        table = Table(title=f"{title}: {plural(len(members), 'variant')}", title_justify="left", box=SIMPLE)
-        for heading in ("name", "formula", f"state (d = {head_dim})", *(["differs in"] if like else [])):
-            table.add_column(heading, overflow="fold")
+        headings = ("name", "formula", f"state (d = {head_dim})", *(["differs in"] if like else []))
+        cells = []
         for row in members:
             name = row["short"] if row["short"] == row["name"] else f"{row['short']}\n  [dim]{row['name']}[/]"
             numbers = row["state_numbers"]
             state = f"{numbers:,}" if numbers is not None else "grows"
             differs = [", ".join(row["differs_in"]).replace("_", " ")] if like else []
-            table.add_row(name, escape(row["formula"]), state, *differs)
-        OUT.print(table)
+            cells.append([name, escape(row["formula"]), state, *differs])
+        title = f"{title}: {plural(len(members), 'variant')}"
+        print_table(title, headings, cells, title_justify="left", box=SIMPLE)
     OUT.print(f"{plural(len(rows), 'variant')}; softmax-rnn explain NAME shows what it is made of", highlight=False)
 
 
 def print_families(families: Sequence[dict[str, str]]) -> None:
     """The names that take any number."""
-    table = Table(title="Families: any number for {n}")
-    table.add_column("name")
-    table.add_column("what")
-    for family in families:
-        table.add_row(family["name"], family["note"])
-    OUT.print(table)
+    print_table("Families: any number for {n}", ("name", "what"), [(one["name"], one["note"]) for one in families])
 
 
 def _number(value: float) -> str:
@@ -55,10 +61,7 @@ def print_checks(checks: Sequence[Check], label: Callable[[str], str] = str) -> 
     """One line per variant: the worst error of each form, outputs / gradients; failures in full below."""
     forms = list(dict.fromkeys(check.form for check in checks))
     for dtype in dict.fromkeys(check.dtype for check in checks):
-        table = Table(title=f"{dtype}: worst relative error of outputs / gradients against the literal formula")
-        table.add_column("variant", overflow="fold")
-        for form in forms:
-            table.add_column(form, justify="right")
+        rows = []
         by_place = {(check.variant, check.form): check for check in checks if check.dtype == dtype}
         for variant in dict.fromkeys(check.variant for check in checks):
             cells = []
@@ -66,8 +69,9 @@ def print_checks(checks: Sequence[Check], label: Callable[[str], str] = str) -> 
                 check = by_place.get((variant, form))
                 text = "–" if check is None else f"{_number(check.output_error)} / {_number(check.gradient_error)}"
                 cells.append(text if check is None or check.passed else f"[bold red]{text}[/]")
-            table.add_row(label(variant), *cells)
-        OUT.print(table)
+            rows.append([label(variant), *cells])
+        title = f"{dtype}: worst relative error of outputs / gradients against the literal formula"
+        print_table(title, ("variant", *(f">{form}" for form in forms)), rows)
     failed = [check for check in checks if not check.passed]
     OUT.print(f"{len(checks) - len(failed)} of {len(checks)} checks passed")
     for check in failed:
@@ -77,56 +81,41 @@ def print_checks(checks: Sequence[Check], label: Callable[[str], str] = str) -> 
 def print_orders(orders: Sequence[OrderCheck]) -> None:
     """Taylor order against the error."""
     radius = orders[0].radius if orders else 0.0
-    table = Table(
-        title=f"Taylor order → largest error against softmax, in units of max |v| (scores within ±{radius:.2f})"
-    )
-    for heading in ("order", "measured", "bound"):
-        table.add_column(heading, justify="right")
-    for order in orders:
-        bound = "none" if order.bound == float("inf") else _number(order.bound)
-        table.add_row(str(order.order), _number(order.measured), bound)
-    OUT.print(table)
+    title = f"Taylor order → largest error against softmax, in units of max |v| (scores within ±{radius:.2f})"
+    bounds = ["none" if order.bound == float("inf") else _number(order.bound) for order in orders]
+    rows = [(str(one.order), _number(one.measured), bound) for one, bound in zip(orders, bounds, strict=True)]
+    print_table(title, (">order", ">measured", ">bound"), rows)
 
 
 def print_bench(results: Results) -> None:
     """Claims with their limits, then the planner's choices."""
-    table = Table(title="Measured")
-    for heading, justify in (("what", "left"), ("measured", "right"), ("limit", "right"), ("holds", "left")):
-        table.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    rows = []
     for claim in results.claims:
         limit = "" if claim.limit is None else f"{'≤' if claim.at_most else '≥'} {claim.limit:g}"
         verdict = {True: "[green]yes[/]", False: "[bold red]no[/]", None: ""}[claim.holds]
-        table.add_row(claim.text, f"{claim.measured:.2f}", limit, verdict)
-    OUT.print(table)
+        rows.append((claim.text, f"{claim.measured:.2f}", limit, verdict))
+    print_table("Measured", ("what", ">measured", ">limit", "holds"), rows)
     if results.choices:
-        plans = Table(title="The planner's choice against the fastest form that was measured")
-        for heading in ("variant", "T", "D", "planned", "fastest", "planned / fastest"):
-            plans.add_column(heading, overflow="fold")
-        for choice in results.choices:
-            cells = (choice.variant, choice.time, choice.key_dim, choice.planned, choice.fastest)
-            plans.add_row(*map(str, cells), f"{choice.loss:.2f}")
-        OUT.print(plans)
+        headings = ("variant", "T", "D", "planned", "fastest", "planned / fastest")
+        plans = [
+            (one.variant, str(one.time), str(one.key_dim), one.planned, one.fastest, f"{one.loss:.2f}")
+            for one in results.choices
+        ]
+        print_table("The planner's choice against the fastest form that was measured", headings, plans)
 
 
 def print_conversion(report: dict[str, Any]) -> None:
     """The loss of a pretrained model after conversion to each variant."""
     title = f"{report['model']}: {report['tokens']} tokens, loss {report['loss']:.4f} as it is"
-    table = Table(title=title)
-    for heading in ("variant", "loss", "perplexity", "× perplexity", "row sums not positive"):
-        table.add_column(heading, justify="left" if heading == "variant" else "right", overflow="fold")
+    rows = []
     for row in report["rows"]:
         cells = (_or_none(row["loss"], ".4f"), *(_or_none(row[name], ".4g") for name in ("perplexity", "ratio")))
-        table.add_row(row["variant"], *cells, str(row["non_positive"]))
-    OUT.print(table)
+        rows.append([row["variant"], *cells, str(row["non_positive"])])
+    print_table(title, ("variant", ">loss", ">perplexity", ">× perplexity", ">row sums not positive"), rows)
 
 
 def _facts(title: str, rows: Sequence[tuple[str, str]]) -> None:
-    table = Table(title=title, show_header=False)
-    table.add_column("what")
-    table.add_column("value", justify="right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    OUT.print(table)
+    print_table(title, ("what", ">value"), rows, show_header=False)
 
 
 def print_plan(plan: dict[str, Any]) -> None:
@@ -196,29 +185,24 @@ def print_study(name: str, title: str, asks: str, left: Sequence[str], runs: int
 def print_doctor(facts: dict[str, Any], packages: Sequence[tuple[str, str, str, str | None, bool, str]]) -> None:
     """The machine, then every package: there, too old or too new, missing; and the commands that put it right."""
     _facts("This machine", [(name, escape(str(value))) for name, value in facts.items()])
-    table = Table(title="Packages")
-    for heading in ("package", "for", "asked for", "installed"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for name, serves, wanted, version, fits, _ in packages:
         colour = "green" if fits else "bold red" if serves == "required" else "yellow"
-        table.add_row(
-            name, serves, wanted, f"[{colour}]{version or 'missing'}{'' if fits or not version else ', unfit'}[/]"
-        )
-    OUT.print(table)
+        state = f"{version or 'missing'}{'' if fits or not version else ', unfit'}"
+        rows.append((name, serves, wanted, f"[{colour}]{state}[/]"))
+    print_table("Packages", ("package", "for", "asked for", "installed"), rows)
     for install in dict.fromkeys(install for *_, fits, install in packages if not fits):
         OUT.print(f"to install what is missing: {install}", markup=False, highlight=False, soft_wrap=True)
 
 
 def print_check(result: dict[str, Any]) -> None:
     """What a second training of some runs gave."""
-    table = Table(title="Trained again")
-    for heading in ("run", "metric", "in the file", "now", "difference"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for row in result["rows"]:
         same, known = row["is"] == row["was"], row["is"] is not None
         change = "none" if same else f"{row['is'] - row['was']:+.2e}" if known else "not finite"
-        table.add_row(escape(row["run"]), row["metric"].replace("_", " "), repr(row["was"]), repr(row["is"]), change)
-    OUT.print(table)
+        rows.append((escape(row["run"]), row["metric"].replace("_", " "), repr(row["was"]), repr(row["is"]), change))
+    print_table("Trained again", ("run", "metric", "in the file", "now", "difference"), rows)
     for name, (then, now) in result["machine"].items():
         OUT.print(f"{name}: {then} in the file, {now} here", markup=False, highlight=False)
     if not result["moved"]:
@@ -230,11 +214,10 @@ def print_claims(claims: Sequence[dict[str, Any]]) -> None:
     """The verdicts of a study."""
     if not claims:
         return
-    table = Table(title="Claims at this scale", show_lines=True)
-    for heading in ("claim", "verdict", "evidence"):
-        table.add_column(heading, overflow="fold")
+    rows = []
     for claim in claims:
         state = claim["state"]
         margin = f"\n{escape(claim['margin'])}" if claim.get("margin") else ""
-        table.add_row(escape(claim["claim"]), f"[{STATES[state].colour}]{state}[/]{margin}", escape(claim["evidence"]))
-    OUT.print(table)
+        verdict = f"[{STATES[state].colour}]{state}[/]{margin}"
+        rows.append((escape(claim["claim"]), verdict, escape(claim["evidence"])))
+    print_table("Claims at this scale", ("claim", "verdict", "evidence"), rows, show_lines=True)
