@@ -18,7 +18,7 @@ from softmax_rnn.train.signals import StopSignal
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_a_wish_and_handlers_come_back(number):
+def test_the_first_signal_is_a_request_and_handlers_come_back(number):
     before = signal.getsignal(number)
     with StopSignal() as stop:
         assert stop.name is None

@@ -1,6 +1,6 @@
 """Constant tensors: made once for each device, whatever is traced or recorded at the time.
 
-A copy from the host is a stop on a device, so there is one for each constant and not one a call. In a traced graph a
+A copy from the host is a stop on a device, so there is one for each constant and not one per call. In a traced graph a
 constant enters as `torch.tensor` would put it there: compilers know a lifted tensor, and none that comes from outside.
 """
 

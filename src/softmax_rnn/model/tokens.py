@@ -1,4 +1,4 @@
-"""The edge of the model: tokens are whole numbers of its vocabulary, one a position.
+"""The edge of the model: tokens are whole numbers of its vocabulary, one per position.
 
 >>> check_tokens("input_ids", torch.ones(2, 3))
 Traceback (most recent call last):
