@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,8 +20,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.nonpositive import NonPositiveWarning
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, RunError
 from softmax_rnn.files import finite
@@ -196,13 +195,5 @@ def counted_perplexity(
 
 def counted(measure: Callable[[], Perplexity]) -> tuple[Perplexity, int]:
     """What a measurement gives, and how many row sums were not positive in it."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", NonPositiveWarning)
-        measured = measure()
-    total = 0
-    for one in said:
-        if isinstance(one.message, NonPositiveWarning):
-            total += one.message.row_sums
-        else:
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return measured, total
+    with nonpositive.counted() as count:
+        return measure(), count.row_sums
