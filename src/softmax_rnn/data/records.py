@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -68,17 +68,31 @@ class Records:
         self._begin = self._part, self._record = state["part"], state["record"]
 
 
-def load_records(config: TextConfig) -> tuple[Records | Dataset | IterableDataset, str]:
-    """The records of a source and a hash of what they are read from."""
-    path = Path(config.source).expanduser()
+def source_kind(source: str) -> Literal["corpus", "path", "hub"]:
+    """Where a text comes from; what is none of these is refused.
+
+    >>> source_kind("stdlib"), source_kind("owner/name")
+    ('corpus', 'hub')
+    """
+    path = Path(source).expanduser()
+    if source in CORPORA:
+        return "corpus"
     if _exists(path):
-        files = files_of(path)
-        return Records(parts_of(files, config.text_column)), hash_of(path, files)
-    if _HUB_NAME.fullmatch(config.source) and ending(path) not in READERS:
-        return _hub(config)
+        return "path"
+    if _HUB_NAME.fullmatch(source) and ending(path) not in READERS:
+        return "hub"
     if len(path.parts) == 1 and not path.suffix:
-        raise unknown_name("source", config.source, [*CORPORA, *TASKS])
-    raise InputError(f"source: there is no file or folder {config.source!r}")
+        raise unknown_name("source", source, [*CORPORA, *TASKS])
+    raise InputError(f"source: there is no file or folder {source!r}")
+
+
+def load_records(config: TextConfig) -> tuple[Records | Dataset | IterableDataset, str]:
+    """The records of files or of the hub, and a hash of what they are read from."""
+    if source_kind(config.source) == "hub":
+        return _hub(config)
+    path = Path(config.source).expanduser()
+    files = files_of(path)
+    return Records(parts_of(files, config.text_column)), hash_of(path, files)
 
 
 def _exists(path: Path) -> bool:

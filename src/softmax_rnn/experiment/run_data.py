@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.data.corpora import CORPORA
+from softmax_rnn.data.records import source_kind
 from softmax_rnn.data.rows import Rows, RowStream
 from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.data.tokenisers import OWN
@@ -35,9 +35,9 @@ def on_hub(config: RunConfig) -> bool:
     """Whether the data, or its tokenizer, comes from the Hugging Face hub."""
     if isinstance(config.data, Task):
         return False
-    source, tokenizer = config.data.source, config.data.tokenizer
-    remote = source not in CORPORA and source.count("/") == 1 and not Path(source).expanduser().exists()
-    return remote or (tokenizer not in OWN and not Path(tokenizer).expanduser().exists())
+    tokenizer = config.data.tokenizer
+    here = tokenizer in OWN or Path(tokenizer).expanduser().exists()
+    return source_kind(config.data.source) == "hub" or not here
 
 
 def vocabulary_guess(config: RunConfig) -> int:

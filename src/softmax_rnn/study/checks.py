@@ -7,12 +7,11 @@ softmax_rnn.errors.UnknownNameError: unknown source 'shakespear'; did you mean '
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softmax_rnn.errors import InputError, found_in, unknown_name
+from softmax_rnn.errors import InputError, found_in
 from softmax_rnn.installation import CARRIERS, packages_folder
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from softmax_rnn.study.runs import PlannedRun
 
 MOST_RUNS = 2000
-_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 def check_count(study: Study, scale: str, most: int = MOST_RUNS) -> None:
@@ -47,22 +45,13 @@ def check_data(runs: Iterable[PlannedRun], *, network: bool = False) -> None:
 
 
 def check_source(source: str) -> str:
-    """Where a source comes from: a package, a corpus, a path or the hub; an unknown one is refused."""
-    from softmax_rnn.data.corpora import CORPORA
-    from softmax_rnn.data.tasks.table import TASKS
-    from softmax_rnn.data.text_files import READERS, ending, files_of
+    """Where a source comes from; an unknown one is refused, and so is one whose package or files are missing."""
+    from softmax_rnn.data.records import source_kind
+    from softmax_rnn.data.text_files import files_of
 
-    path = Path(source).expanduser()
-    if source in CARRIERS and source in CORPORA:
+    kind = source_kind(source)
+    if kind == "corpus" and source in CARRIERS:
         packages_folder(source, argument="source")
-        return "package"
-    if source in CORPORA:
-        return "corpus"
-    if path.exists():
-        files_of(path)
-        return "path"
-    if _HUB_NAME.fullmatch(source) and ending(path) not in READERS:
-        return "hub"
-    if len(path.parts) == 1 and not path.suffix:
-        raise unknown_name("source", source, [*CORPORA, *TASKS])
-    raise InputError(f"source: there is no file or folder {source!r}")
+    if kind == "path":
+        files_of(Path(source).expanduser())
+    return kind
