@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from softmax_rnn.errors import InputError
+from softmax_rnn.files import write_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -43,28 +44,21 @@ class Checkpoint:
 
 def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep: int = 2) -> Checkpoint:
     """Write all files and rename; then remove all but the newest ``keep``. On any error nothing is left behind."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_PREFIX}{step:09d}"
-    temporary = folder / f".{path.name}.{os.getpid()}"
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir()
+
+    def write_all(unfinished: Path) -> None:
         manifest = {}
         for name, write in files.items():
-            write(temporary / name)
-            _to_disk(temporary / name)
-            manifest[name] = {"bytes": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
-        (temporary / MANIFEST).write_text(
-            json.dumps({"format": FORMAT, "step": step, "files": manifest}, indent=1), encoding="utf-8"
-        )
-        _to_disk(temporary / MANIFEST)
-        _to_disk(temporary)
-        # What is already there was damaged, or this step would not have been repeated.
-        shutil.rmtree(path, ignore_errors=True)
-        temporary.rename(path)
-        _to_disk(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            write(unfinished / name)
+            _to_disk(unfinished / name)
+            manifest[name] = {"bytes": (unfinished / name).stat().st_size, "sha256": _digest(unfinished / name)}
+        content = json.dumps({"format": FORMAT, "step": step, "files": manifest}, indent=1)
+        (unfinished / MANIFEST).write_text(content, encoding="utf-8")
+        _to_disk(unfinished / MANIFEST)
+        _to_disk(unfinished)
+
+    # What is already there was damaged, or this step would not have been repeated.
+    path = write_folder(folder / f"{_PREFIX}{step:09d}", write_all)
+    _to_disk(folder)
     for old in _candidates(folder)[keep:]:
         shutil.rmtree(old, ignore_errors=True)
     return Checkpoint(step, path)
