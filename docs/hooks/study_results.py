@@ -1,6 +1,6 @@
 """What the studies say, as a page: every results file of a study in benchmarks/, with its figures.
 
->>> "| Claim | Verdict | Evidence |" in results_text()
+>>> "| Claim | Scale | Verdict |" in results_text()
 True
 """
 
@@ -63,12 +63,8 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     yield f"`softmax-rnn study {study['name']}{option}`, {machine['date']}, {machines_text(results)},"
     finished, planned = sum(run["state"] == "finished" for run in results["runs"]), len(results["runs"])
     said = f"{planned} runs" if finished == planned else f"**unfinished, {finished} of {planned} runs**"
-    yield f"{machine['cores']} cores, torch {machine['torch']}: {said}, {hours:.1f} core hours."
+    yield f"{machine['cores']} cores, torch {machine['torch']}: {said}, {hours:.1f} hours of training."
     yield from (f"[All numbers](benchmarks/{path.name}).", "")
-    yield from ("| Claim | Verdict | Evidence |", "|---|---|---|")
-    for one in results["claims"]:
-        yield f"| {one['claim']} | **{one['state']}** ({one['margin']}) | {one['evidence']} |"
-    yield ""
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
     yield from _final(results["summary"]["final"])

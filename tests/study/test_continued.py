@@ -88,6 +88,20 @@ def test_the_command_says_what_is_left(half: Path, tmp_path: Path, monkeypatch, 
     assert written["study"]["command"] == f"softmax-rnn study tiny.yaml --continue-from {half}"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--continue-from", "none.json"], "continue-from: "),
+        (["--continue-from", "x.json", "--check", "x.json"], "continue-from: expected it without --check"),
+    ],
+)
+def test_wrong_uses_are_one_line(words, said, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "quick", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and said in err, err
+
+
 def steps(value) -> None:
     value["common_settings"]["steps"] = 7
     for entry in value["runs"]:

@@ -74,6 +74,8 @@ def study(
         return
     if new_file is not None:
         raise InputError(f"study: expected one study, got {name!r} and {str(new_file)!r}; run them one by one")
+    if check is not None and continue_from is not None:
+        raise InputError("continue-from: expected it without --check, which trains runs of its own file")
     if runner not in RUNNERS:
         raise unknown_name("runner", runner, RUNNERS)
     from softmax_rnn.study.checks import check_count

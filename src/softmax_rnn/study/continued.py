@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, found_in
 from softmax_rnn.experiment.config import differences
 from softmax_rnn.machine import describe, processor_kind
 from softmax_rnn.study.entries import Entry
@@ -29,16 +29,9 @@ class Continued:
 
 def continued(path: Path, name: str, scale: str, runs: Sequence[PlannedRun]) -> Continued:
     """The runs that a saved result of the same study and scale has finished; other settings are refused."""
-    saved = read_results(path)
-    theirs = (saved["study"]["name"], saved["study"].get("scale") or "cpu")
-    if theirs != (name, scale):
-        raise InputError(
-            f"continue-from: {path} is the result of {theirs[0]} at scale {theirs[1]}, not of {name} at {scale}"
-        )
-    finished = {entry["name"]: entry for entry in saved["runs"] if entry["state"] == "finished"}
-    planned = {run.name: run for run in runs}
-    for run_name, entry in finished.items():
-        _check(path, entry, planned.get(run_name))
+    with found_in("continue-from"):
+        saved = read_results(path)
+        finished = _finished(path, saved, name, scale, runs)
     here = processor_kind(describe())
     entries: dict[Path, Entry] = {}
     for seed in dict.fromkeys(run.config.seed for run in runs):
@@ -49,10 +42,22 @@ def continued(path: Path, name: str, scale: str, runs: Sequence[PlannedRun]) -> 
     return Continued(entries, saved.get("terms"))
 
 
+def _finished(path: Path, saved: dict[str, Any], name: str, scale: str, runs: Sequence[PlannedRun]) -> dict[str, Entry]:
+    """The finished runs by name, each the run that is planned under this name."""
+    theirs = (saved["study"]["name"], saved["study"].get("scale") or "cpu")
+    if theirs != (name, scale):
+        raise InputError(f"{path} is the result of {theirs[0]} at scale {theirs[1]}, not of {name} at {scale}")
+    finished = {entry["name"]: entry for entry in saved["runs"] if entry["state"] == "finished"}
+    planned = {run.name: run for run in runs}
+    for run_name, entry in finished.items():
+        _check(path, entry, planned.get(run_name))
+    return finished
+
+
 def _check(path: Path, entry: Entry, run: PlannedRun | None) -> None:
     if run is None:
-        raise InputError(f"continue-from: {path}: {entry['name']} is not a run of this study")
+        raise InputError(f"{path}: {entry['name']} is not a run of this study")
     if entry["result"].get("config_hash") != run.config.content_hash():
         changed = differences(entry["settings"], run.config.content())
         said = "; ".join(f"{name} was {then!r} and is {now!r}" for name, (then, now) in changed.items())
-        raise InputError(f"continue-from: {path}: {entry['name']} had other settings: {said or 'by its hash'}")
+        raise InputError(f"{path}: {entry['name']} had other settings: {said or 'by its hash'}")

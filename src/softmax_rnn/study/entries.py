@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.errors import InputError, found_in, shown
+from softmax_rnn.machine import processor_kind
 from softmax_rnn.study.rules import SCORES
 from softmax_rnn.validation import is_number
 
@@ -85,9 +86,15 @@ def _measured(run: PlannedRun, error: str | None) -> Entry:
         "accuracy_curve": [[line["step"], line["test_accuracy"]] for line in tested],
         "by_position": tested[-1]["test_loss_by_position"] if tested else [],
         "seconds": _seconds(trained),
-        "processor": folder.processor(),
+        **_place(folder.starts()),
         **_score_curves(tested),
     }
+
+
+def _place(starts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The kind of processor that a run was trained on, several where it went on elsewhere, and how many threads."""
+    kinds = "; ".join(dict.fromkeys(map(processor_kind, starts)))
+    return {"processor": kinds, "threads": starts[-1].get("threads")} if starts else {}
 
 
 def _score_curves(tested: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

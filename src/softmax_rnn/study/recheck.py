@@ -13,7 +13,7 @@ from typing import Any
 from softmax_rnn.errors import InputError
 
 METRICS = ("test_loss", "train_loss", "test_accuracy")
-PLACES = ("threads", "torch", "python", "softmax_rnn")
+PLACES = ("torch", "python", "softmax_rnn")
 """What can change the last digits from machine to machine."""
 
 
@@ -31,6 +31,8 @@ def recheck(
     results: dict[str, Any], count: int, output: Path, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Train the sample again in a folder, and compare; runs that were begun continue."""
+    import torch
+
     from softmax_rnn.experiment.config import resolve
     from softmax_rnn.experiment.training import run_training
     from softmax_rnn.machine import describe, processor_kind
@@ -43,6 +45,7 @@ def recheck(
         before = entry["result"]
         if before.get("config_hash", config.content_hash()) != config.content_hash():
             raise InputError(f"check: the settings of {entry['name']} describe a different run in this version")
+        torch.set_num_threads(entry.get("threads", 1))  # sums are split among them; a study's runs have a core each
         outcome = run_training(config, output / config.content_hash()[:16], quiet=True)
         if outcome.result is None:
             raise KeyboardInterrupt

@@ -86,6 +86,7 @@ _RUN_OPTIONAL: dict[str, Test] = {
     "seconds": _number_or_none,
     "label": _text,
     "processor": _text,
+    "threads": is_integer,
 }
 _SETTINGS: dict[str, Test] = {"variant": _text, "steps": is_integer, "context": is_integer, "data": _object}
 _VARIANT: dict[str, Test] = {"formula": _text, "parts": _object, "same_as": _texts, "notes": _texts}

@@ -32,7 +32,7 @@ from typing import Any
 
 from softmax_rnn.errors import InputError, RunError, shown
 from softmax_rnn.files import finite, system_error, write_json, write_whole
-from softmax_rnn.machine import describe, processor_kind
+from softmax_rnn.machine import describe
 from softmax_rnn.train.checkpoint import remove_leftovers
 from softmax_rnn.validation import is_integer, is_number, read_json, read_whole
 
@@ -158,19 +158,16 @@ class RunFolder:
 
     def add_environment(self, facts: dict[str, Any]) -> None:
         """Note where the run was started; each start that continued it is noted too."""
-        write_json(self.path / "environment.json", {"starts": [*self._starts(), environment() | facts]})
+        write_json(self.path / "environment.json", {"starts": [*self.starts(), environment() | facts]})
 
-    def _starts(self) -> list[dict[str, Any]]:
+    def starts(self) -> list[dict[str, Any]]:
+        """Where the run was started and continued."""
         path = self.path / "environment.json"
         noted = read_json(path, "run") if path.exists() else {"starts": []}
         starts = noted.get("starts") if isinstance(noted, dict) else None
         if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
             raise InputError(f"run: {path} is damaged: it has no list of starts")
         return starts
-
-    def processor(self) -> str:
-        """The kind of processor that the run was trained on; several where it went on elsewhere."""
-        return "; ".join(dict.fromkeys(map(processor_kind, self._starts())))
 
     def result(self) -> dict[str, Any] | None:
         """What the finished run measured; None while it is not finished."""
