@@ -41,7 +41,6 @@ SECTIONS = {
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DESKTOP, PHONE = {"width": 1100, "height": 760}, {"width": 390, "height": 800}
-TALL = {"width": 1100, "height": 1500}
 # Name, window, pixels a unit, theme, and what stands at the top of the window.
 SCREENSHOTS: tuple[tuple[str, Any, float, Any, str], ...] = (
     ("report-light", DESKTOP, 1.4, "light", "h1"),
@@ -75,7 +74,8 @@ def report() -> None:
 SONNET = "Shall I compare thee to a summer's day? Thou art more lovely and more temperate. Rough winds do shake the "
 LONG = (
     SONNET
-    + "darling buds of May, and summer's lease hath all too short a date. Sometime too hot the eye of heaven shines."
+    + "darling buds of May, and summer's lease hath all too short a date. Sometime too hot the eye of heaven "
+    + "shines, and often is his gold complexion dimmed, and every fair declines."
 )
 
 
@@ -86,7 +86,7 @@ def explore() -> None:
     command = [sys.executable, "-m", "softmax_rnn", "explore", "smollm2", "--port", "0", "--no-browser"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        page = browser.new_page(viewport=TALL, device_scale_factor=1.2, color_scheme="light")
+        page = browser.new_page(viewport=DESKTOP, device_scale_factor=1.2, color_scheme="light")
         page.set_default_timeout(60_000)
         page.goto("about:blank")
         start = time.perf_counter()
@@ -101,27 +101,38 @@ def explore() -> None:
         page.wait_for_selector("#order-bars svg")
         print(f"the first text is analysed after {time.perf_counter() - start:.1f} s", flush=True)
         page.get_by_label("Text, up to").first.fill(LONG)
-        print(f"a new text: {_answer(page, lambda: page.get_by_role('button', name='Read').click()):.2f} s", flush=True)
+        took = _answer(page, lambda: page.get_by_role("button", name="Read").click())
+        print(f"a new text, {page.locator('#query').inner_text().split()[4]} tokens: {took:.2f} s", flush=True)
         box = page.locator("#order input[type=number]")
         moves = sorted(_answer(page, lambda order=order: box.fill(str(order))) for order in range(10, 31))
         print(f"a move of the slider: median {moves[10] * 1e3:.0f} ms, slowest {moves[-1] * 1e3:.0f} ms", flush=True)
         box.fill("6")
-        page.wait_for_timeout(1500)
-        page.screenshot(path=HERE / "explore-order.png")
-        for name, picture, ready in (
-            ("The RNN at work", "rnn", "#rnn-frame"),
-            ("Take it apart", "apart", "#apart-curves svg"),
-        ):
-            page.get_by_role("tab", name=name).click()
-            if picture == "rnn":
-                page.get_by_role("button", name="Play").click()
-                page.wait_for_selector("#rnn-curves svg")
-            page.wait_for_selector(ready)
-            page.wait_for_timeout(1500)
-            page.screenshot(path=HERE / f"explore-{picture}.png")
+        _picture(page, "order")
+        page.get_by_role("tab", name="The RNN at work").click()
+        page.get_by_role("button", name="Play").click()
+        page.get_by_text("Token 15 of").wait_for()
+        page.get_by_role("button", name="Pause").click()
+        _picture(page, "rnn")
+        page.get_by_role("tab", name="Take it apart").click()
+        page.locator("#start input").fill("near_far_64")
+        page.locator("ul[role=listbox] li").first.wait_for()
+        page.locator("#start input").press("Enter")
+        _picture(page, "apart")
+        page.get_by_role("tab", name="Two models").click()
+        page.get_by_role("button", name="Continue").click()
+        page.locator("#second-model").get_by_text("24 tokens").wait_for()
+        _picture(page, "models")
         browser.close()
+        start = time.perf_counter()
         server.send_signal(signal.SIGINT)
         server.wait()
+        print(f"Ctrl-C: ended after {time.perf_counter() - start:.2f} s", flush=True)
+
+
+def _picture(page: Any, name: str) -> None:
+    """The whole page, once its charts are drawn."""
+    page.wait_for_timeout(1500)
+    page.screenshot(path=HERE / f"explore-{name}.png", full_page=True)
 
 
 def _answer(page: Any, act: Callable[[], object]) -> float:

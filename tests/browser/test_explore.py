@@ -1,14 +1,17 @@
 """The live page in a real browser: each tab used as a person would, without a network, closed without a trace."""
 
-import os
+import gc
+import http.client
+import json
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import uvicorn
 
@@ -17,10 +20,21 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.training import run_training
+from softmax_rnn.explore.source import Others
+from softmax_rnn.model import streaming
 
 # Gradio and what it stands on warn of their own future.
 pytestmark = pytest.mark.filterwarnings("ignore")
 PATIENCE = 60_000
+HANDSHAKE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+ROUNDS, MOVES = 3, 200
+MOST_GROWTH = 40_000_000
+"""Bytes of memory that the process may gain in the rounds after the first."""
 
 
 class Running:
@@ -41,7 +55,13 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def running(runs):
+def other(tmp_path_factory):
+    """A converted model in a folder."""
+    return str(save_tiny(tmp_path_factory.mktemp("models") / "converted", "taylor_2"))
+
+
+@pytest.fixture(scope="module")
+def running(runs, other):
     from softmax_rnn.explore import app, server
 
     made = []
@@ -53,7 +73,7 @@ def running(runs):
 
     app.Texts = kept
     try:
-        page = server.application(tiny_source(), runs)
+        page = server.application(tiny_source(), runs, Others([other]))
     finally:
         app.Texts = texts
     config = uvicorn.Config(page, host="127.0.0.1", port=0, log_level="error", timeout_graceful_shutdown=1)
@@ -125,10 +145,13 @@ def test_order_by_order(visit, running):
     assert page.locator("#order-bars .plot").get_attribute("data-chart") != before
     assert page.locator("#order-words img").count() == 3
     assert all(page.locator("#order-words img").nth(n).get_attribute("alt") for n in range(3))
-    page.get_by_label("Text, up to").first.fill("<img src=x onerror=alert(1)> and more")
+    assert page.locator("#order-words .map i").count() == 3
+    hostile = "<img src=x onerror=alert(1)> ${1+1} {{value}}"
+    page.get_by_label("Text, up to").first.fill(hostile)
     page.get_by_role("button", name="Read").click()
-    says(page, "#order-words", "Query 37")
+    says(page, "#order-words", f"Query {len(hostile)}")
     assert page.locator("#order-words p img").count() == 0
+    assert "${1+1} {{value}}" in page.locator("#order-words .words").first.inner_text()
     page.get_by_label("Text, up to").first.fill("x" * 400)
     page.get_by_role("button", name="Read").click()
     says(page, "#order-words", "text: expected 2 to 128 tokens, got 400")
@@ -150,8 +173,8 @@ def test_take_it_apart(visit):
     page.wait_for_function("!document.querySelector('#apart-python').innerText.includes('L2Norm')")
     choose(page, "part-output_gate", "output_gate")
     says(page, "#apart-python", "OutputGate()")
-    options = page.locator("#options-output_gate input")
-    page.wait_for_function("document.querySelector('#options-output_gate input')?.value == 'after_norm=false'")
+    options = page.locator("#options-output_gate textarea")
+    page.wait_for_function("document.querySelector('#options-output_gate textarea')?.value == 'after_norm=false'")
     options.fill("")
     options.press_sequentially("after_norm=true")
     says(page, "#apart-said", "output_gate: after_norm needs an output_norm")
@@ -170,17 +193,24 @@ def test_the_rnn_at_work(visit):
     page.get_by_role("button", name="Play").click()
     page.wait_for_function("Number(/Token (\\d+) of/.exec(document.querySelector('#rnn-frame').innerText)?.[1]) > 2")
     page.wait_for_selector("#rnn-curves svg")
-    page.get_by_role("button", name="Stop").first.click()
+    page.get_by_role("button", name="Pause").click()
     page.wait_for_timeout(600)
     before = page.locator("#rnn-frame").inner_text()
     page.wait_for_timeout(600)
     assert page.locator("#rnn-frame").inner_text() == before
-    slide(page, "rnn-token", 12)
-    says(page, "#rnn-frame", "Token 12 of")
-    assert page.locator("#rnn-frame img").count() == 1
+    slide(page, "rnn-token", 60)
+    says(page, "#rnn-frame", "Token 60 of")
+    assert page.locator("#rnn-state img").count() == 1
+    mark = "[...document.querySelectorAll('#rnn-curves .mark-rule line')].at(-1).getBoundingClientRect().x"
+    at_60 = page.evaluate(mark)
+    page.get_by_role("button", name="Play").click()
+    page.wait_for_function("Number(/Token (\\d+) of/.exec(document.querySelector('#rnn-frame').innerText)?.[1]) > 62")
+    page.get_by_role("button", name="Pause").click()
+    assert page.evaluate(mark) > at_60  # the charts mark the token that is shown
     choose(page, "rnn-variant", "softmax")
     slide(page, "rnn-token", 13)
     says(page, "#rnn-frame", "13 of 13 keys are held exactly")
+    says(page, "#rnn-state", "keys and values themselves")
     assert page.said == []
 
 
@@ -201,17 +231,57 @@ def test_two_models_one_prompt(visit):
     assert page.said == []
 
 
-def test_closing_the_page_ends_what_it_asked_for(visit, running):
+def test_a_converted_model_from_its_folder(visit, other):
+    page = visit()
+    tab(page, "Two models")
+    slide(page, "new-tokens", 4)
+    choose(page, "other", f"model: {other}")
+    page.get_by_role("button", name="Continue").click()
+    for place in ("#first-model", "#second-model"):
+        says(page, place, "4 tokens")
+        chances = [int(one) for one in page.locator(f"{place} rt").all_inner_texts()]
+        assert len(chances) == 4 and all(0 <= one <= 100 for one in chances)
+    assert "a tiny model" in page.locator("#first-model").inner_text()
+    assert other in page.locator("#second-model").inner_text()
+    assert page.said == []
+
+
+@pytest.mark.parametrize("how", ["closed", "stopped"])
+def test_generation_ends_with_its_page(visit, running, monkeypatch, how):
+    made, real = [], streaming.stream
+
+    def slowly(*arguments):
+        for one in real(*arguments):
+            made.append(one)
+            time.sleep(0.1)
+            yield one
+
+    monkeypatch.setattr(streaming, "stream", slowly)
     page = visit()
     tab(page, "Two models")
     slide(page, "new-tokens", 128)
+    choose(page, "other", "variant: softmax")
     page.get_by_role("button", name="Continue").click()
     says(page, "#first-model", "2 tokens")
-    page.context.close()
+    if how == "closed":
+        page.context.close()
+    else:
+        page.locator("#generate-stop").click()
+    count = -1
+    while count != len(made):
+        count = len(made)
+        time.sleep(1)
+    assert len(made) < 2 * 128
+    if how == "closed":
+        assert kept_in_the_end(running) == 0
+
+
+def kept_in_the_end(running):
+    """How many texts are left once the server has noticed that pages are closed."""
     deadline = time.monotonic() + 30
     while running.texts.kept and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert running.texts.kept == 0
+    return running.texts.kept
 
 
 def test_runs_are_compared_in_a_page_of_their_own(visit):
@@ -224,62 +294,114 @@ def test_runs_are_compared_in_a_page_of_their_own(visit):
     assert page.locator("#runs-report iframe").get_attribute("sandbox") == "allow-scripts"
 
 
-def test_eight_pages_and_two_hundred_moves(visit, running):
-    pages = [visit(width=700) for _ in range(8)]
-    for n, page in enumerate(pages):
-        page.get_by_label("Text, up to").first.fill(f"text number {n}")
-        page.get_by_role("button", name="Read").click()
-    for page in pages:
-        says(page, "#order-words", "Query 13")
-    for order in range(25):
+def test_eight_pages_and_two_hundred_moves_leave_no_memory_behind(visit, running, capfd):
+    memory = []
+    for _ in range(ROUNDS):
+        pages = [visit(width=700) for _ in range(8)]
         for n, page in enumerate(pages):
-            slide(page, "order", (order * 7 + n) % 41)
-    for n, page in enumerate(pages):
-        says(page, "#order-words", f"Cut after order {(24 * 7 + n) % 41},")
-        assert f"number {n}".replace(" ", "") in "".join(page.locator(".words").first.inner_text().split())
-        assert page.said == []
-        page.context.close()
-    deadline = time.monotonic() + 30
-    while running.texts.kept and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert running.texts.kept == 0
+            page.get_by_label("Text, up to").first.fill(f"text number {n}")
+            page.get_by_role("button", name="Read").click()
+        for page in pages:
+            says(page, "#order-words", "Query 13")
+        last = {}
+        for move in range(MOVES):
+            last[move % 8] = move * 7 % 41
+            slide(pages[move % 8], "order", last[move % 8])
+        for n, page in enumerate(pages):
+            says(page, "#order-words", f"Cut after order {last[n]},")
+            assert f"number{n}" in "".join(page.locator(".words").first.inner_text().split())
+            assert page.said == []
+            page.context.close()
+        assert kept_in_the_end(running) == 0
+        gc.collect()
+        memory.append(psutil.Process().memory_info().rss)
+    assert memory[-1] - memory[0] < MOST_GROWTH
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_every_row_of_the_table_is_a_starting_point(visit):
+    page = visit()
+    tab(page, "Take it apart")
+    page.wait_for_selector("#apart-said math")
+    for name in VARIANTS:
+        choose(page, "start", f"{VARIANTS.short(name)}  ({VARIANTS.row(name).group})")
+        page.wait_for_function(
+            "([name, text]) => document.querySelector('#apart-json .cm-content')?.innerText == text"
+            " && document.querySelector('#apart-said math') && !document.querySelector('#apart-said .problem')",
+            arg=[name, json.dumps(VARIANTS[name].to_dict(), indent=2)],
+        )
+    assert page.said == []
+
+
+def test_every_control_has_a_name_and_works_with_the_keyboard(visit):
+    page = visit()
+    for name in ("Order by order", "The RNN at work", "Take it apart", "Two models", "Runs"):
+        chosen = page.get_by_role("tab", name=name)
+        chosen.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function(
+            "name => document.querySelector('[role=tab][aria-selected=true]').innerText.startsWith(name)", arg=name
+        )
+        nameless = re.findall(
+            r"- (?:slider|spinbutton|textbox|combobox|listbox|button|img|iframe)(?! \").*",
+            page.locator("body").aria_snapshot(),
+        )
+        assert nameless == []
+    page.get_by_role("tab", name="Order by order").focus()
+    page.keyboard.press("Enter")
+    page.locator("#order input[type=range]").focus()
+    page.keyboard.press("ArrowRight")
+    says(page, "#order-words", "Cut after order 9")
+    assert page.said == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_on_a_phone(visit, theme):
     page = visit(width=390, color_scheme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for plot in ("#order-bars .plot", "#order-distance .plot"):
+        inside, whole = page.eval_on_selector(plot, "one => [one.clientWidth, one.scrollWidth]")
+        assert inside >= 290 and whole <= inside
     for name in ("Order", "Layer", "Head"):
         assert page.get_by_label(name, exact=False).count() > 0
     colour = page.evaluate("getComputedStyle(document.querySelector('#order-bars .role-axis-label text')).fill")
     assert colour == {"light": "rgb(84, 93, 104)", "dark": "rgb(167, 176, 188)"}[theme]
 
 
-@pytest.mark.parametrize(
-    ("path", "headers", "said"),
-    [
-        ("", {"Host": "evil.example"}, "only for this machine"),
-        ("config", {"Origin": "http://evil.example"}, "only for pages of this server"),
-        ("gradio_api/file=/etc/passwd", {}, "this page has no files"),
-        ("gradio_api/upload", {}, "this page has no files"),
-    ],
-)
-def test_who_is_refused(running, path, headers, said):
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(urllib.request.Request(running.address + path, headers=headers))
-    assert refused.value.code == 403
-    assert said in refused.value.read().decode()
-
-
-def test_ctrl_c_ends_the_command(tmp_path):
+@pytest.mark.parametrize("busy", [False, True])
+def test_ctrl_c_ends_the_command(browser, tmp_path, busy):
     folder = save_tiny(tmp_path / "model")
     command = [sys.executable, "-m", "softmax_rnn", "explore", str(folder), "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     line = process.stdout.readline()
-    assert "http://127.0.0.1:" in line
-    address = line.split(": ", 1)[1].split(" ")[0]
-    assert b"Softmax attention" in urllib.request.urlopen(address).read()
-    os.kill(process.pid, signal.SIGINT)
-    said = process.communicate(timeout=30)[1]
-    assert process.returncode in (0, 130)
-    assert "Traceback" not in said
+    address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
+    page = browser.new_page()
+    page.goto(address)
+    if busy:
+        page.wait_for_selector("#order-bars svg")
+        tab(page, "Two models")
+        slide(page, "new-tokens", 128)
+        page.get_by_role("button", name="Continue").click()
+        says(page, "#first-model", "2 tokens")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=10)[1]
+    page.close()
+    assert process.returncode == 0
+    assert said == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/gradio_api/queue/join", HANDSHAKE),
+        ("/gradio_api/queue/join", HANDSHAKE | {"Origin": "http://evil.example"}),
+        ("/", {"Host": "evil.example"}),
+        ("/gradio_api/queue/data?session_hash=a", {"Origin": "http://evil.example"}),
+        ("/gradio_api/file=/etc/passwd", {}),
+    ],
+)
+def test_who_is_refused(running, path, headers):
+    asked = http.client.HTTPConnection(urlsplit(running.address).netloc)
+    asked.request("GET", path, headers=headers)
+    assert asked.getresponse().status == 403
+    asked.close()

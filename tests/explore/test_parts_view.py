@@ -61,6 +61,14 @@ def test_every_kind_of_every_part_can_be_chosen():
     assert tried >= sum(map(len, (Part.registry[slot] for slot in parts_view.SLOTS))) - 3
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_row_has_a_view(name):
+    said, curves, python, as_json = parts_view.apart_view(VARIANTS[name], 64, 1024)
+    assert "<math" in said and VARIANTS.short(name) in said
+    assert curves.count("data-chart") == 2
+    assert "AttentionSpec(" in python and AttentionSpec.from_json(as_json) == VARIANTS[name]
+
+
 def test_a_view_says_what_cancels_and_what_to_copy():
     spec = VARIANTS["gated_softmax_out_gate_L2norm_nodivS_noclamp"]
     said, curves, python, as_json = parts_view.apart_view(spec, 64, 1024)

@@ -1,15 +1,17 @@
 """What stands behind the tabs: played heads, two models, runs; errors as one line."""
 
 import re
+from dataclasses import replace
 
 import gradio as gr
 import pytest
 
-from explore.models import byte_model, tiny_source
+from explore.models import byte_model, save_tiny, tiny_source
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore import models_tab, rnn_view, runs_tab
 from softmax_rnn.explore.page import in_one_line, playable, whole
+from softmax_rnn.explore.source import Others, model_folders
 from softmax_rnn.explore.texts import Texts
 from softmax_rnn.model.streaming import stream
 
@@ -21,12 +23,15 @@ def shared():
 
 @pytest.mark.parametrize("name", ["taylor_2", "softmax", "linear_elu"])
 def test_a_played_head_is_shown_token_by_token(shared, name):
-    done = rnn_view.played(Texts(shared).get("a", "hello there"), 0, 1, name)
-    shown = rnn_view.frame(done, 5)
+    text = Texts(shared).get("a", "hello there")
+    done = rnn_view.played(text, 0, 1, name)
+    assert rnn_view.played(text, 0, 1, name) is done
+    shown, state = rnn_view.frame(done, 5)
     assert "Token 5 of 11" in shown
-    assert ("<img" in shown) == (name != "softmax")
+    assert ("<img" in state) == (name != "softmax")
     assert ("5 of 5 keys are held exactly" in shown) == (name == "softmax")
-    assert rnn_view.curves(done).count("data-chart") == 2
+    assert rnn_view.curves(done).count("data-chart") == (1 if name == "softmax" else 2)
+    assert ("Every output is softmax&#x27;s" in rnn_view.curves(done)) == (name == "softmax")
     with pytest.raises(InputError, match="token: expected 1 to 11, got 12"):
         rnn_view.frame(done, 12)
 
@@ -39,8 +44,10 @@ def test_menus_have_no_attention_that_needs_training():
 def test_both_models_go_on_and_the_original_stays_as_it_is(shared):
     loaded = shared.get()
     before = [one.token for one in stream(loaded.model, [104, 105], 5)]
-    pages = list(models_tab.continuations(loaded, "hi", VARIANTS["taylor_2"], 5))
+    other = loaded.with_model(models_tab.converted(loaded.model, VARIANTS["taylor_2"]))
+    pages = list(models_tab.continuations([("one", loaded), ("other", other)], "hi", 5))
     assert len(pages) >= 11 and all("loss on the prompt" in side for side in pages[-1])
+    assert all(side.count("<rt>") == 5 for side in pages[-1])
     assert [one.token for one in stream(loaded.model, [104, 105], 5)] == before
 
 
@@ -64,12 +71,35 @@ def test_a_stream_is_what_generate_says():
 )
 def test_attentions_that_there_are_not(kind, order, said):
     with pytest.raises(InputError, match=re.escape(said)):
-        models_tab.other_spec(kind, order)
+        models_tab.other_attention(kind, order)
 
 
 def test_a_gate_would_have_to_be_trained(shared):
     with pytest.raises(InputError, match="output_gate would have to be trained first"):
         models_tab.converted(shared.get().model, VARIANTS["softmax_divS_gate"])
+
+
+def test_other_models_are_loaded_when_asked_for_and_one_is_kept(tmp_path):
+    folders = [str(save_tiny(tmp_path / "runs" / name / "final").parent) for name in ("a", "b")]
+    assert model_folders(tmp_path) == model_folders(tmp_path / "runs") == folders
+    assert model_folders(None) == model_folders(tmp_path / "none") == []
+    others = Others(folders)
+    first = others.get(folders[0])
+    assert others.get(folders[0]) is first
+    others.get(folders[1])
+    assert others.get(folders[0]) is not first
+    with pytest.raises(InputError, match="unknown model '/etc'"):
+        others.get("/etc")
+
+
+def test_models_that_read_other_tokens_cannot_be_compared(shared):
+    class Backwards:
+        def __call__(self, text):
+            return {"input_ids": list(text.encode())[::-1]}
+
+    other = replace(shared.get(), tokenizer=Backwards())
+    with pytest.raises(InputError, match="model: b reads the prompt as other tokens"):
+        next(models_tab.continuations([("a", shared.get()), ("b", other)], "hi", 5))
 
 
 def test_only_runs_of_the_folder_are_read(tmp_path):

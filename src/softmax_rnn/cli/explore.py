@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,10 @@ def explore(
         Path | None,
         typer.Option(help="Folder whose runs can be compared; runs/ by default.", show_default=False),
     ] = None,
+    other: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODEL", help="A model to compare with the first, as linearise writes; repeatable."),
+    ] = None,
     port: Annotated[int, typer.Option(help="The port; 0 takes a free one.", min=0, max=65535)] = 7860,
     host: Annotated[str, typer.Option(help="Address to listen on; any but 127.0.0.1 is public.")] = ("127.0.0.1"),
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
@@ -32,10 +37,10 @@ def explore(
     Examples:
       softmax-rnn explore
       softmax-rnn explore runs/quick --no-browser
-      softmax-rnn explore smollm2 --port 0
+      softmax-rnn explore smollm2 --other runs/linear --port 0
     """
     from softmax_rnn.explore.server import HOSTS, serve
-    from softmax_rnn.explore.source import source
+    from softmax_rnn.explore.source import Others, find_model, model_folders, source
 
     if runs is not None and not runs.is_dir():
         raise InputError(f"runs: there is no folder {runs}")
@@ -52,4 +57,11 @@ def explore(
             webbrowser.open(address)
 
     folder = runs if runs is not None else Path(model) if model and Path(model).is_dir() else Path("runs")
-    serve(chosen, folder, host, port, ready)
+    for name in other or ():
+        find_model(name)
+    others = Others(list(dict.fromkeys([*(other or ()), *model_folders(folder)])))
+    serve(chosen, folder, host, port, ready, others)
+    # Nothing is left to save, and Python takes seconds to free a loaded model and the threads that use it.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

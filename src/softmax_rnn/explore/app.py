@@ -16,7 +16,7 @@ from softmax_rnn.explore.page import session
 from softmax_rnn.explore.parts_tab import parts_tab
 from softmax_rnn.explore.rnn_tab import rnn_tab
 from softmax_rnn.explore.runs_tab import runs_tab
-from softmax_rnn.explore.source import Source
+from softmax_rnn.explore.source import Others, Source
 from softmax_rnn.explore.texts import Texts
 from softmax_rnn.report import theme
 
@@ -28,12 +28,11 @@ AT_ONCE = 2
 MONOSPACE = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
 
-def build(source: Source, folder: Path | None = None) -> gr.Blocks:
-    """The page for a model and the runs in a folder."""
+def build(source: Source, folder: Path | None = None, others: Others | None = None) -> gr.Blocks:
+    """The page for a model, the runs in a folder, and models to compare with the first."""
     texts = Texts(source)
     with gr.Blocks(analytics_enabled=False, title=TITLE, fill_width=True) as page:
-        gr.Markdown(f"# {TITLE}")
-        gr.HTML(f'<p class="note">Model: <code>{escape(source.name)}</code></p>')
+        gr.HTML(f'<h1>{TITLE}</h1><p class="note">Model: <code>{escape(source.name)}</code></p>')
         with gr.Tabs():
             with gr.Tab("Order by order"):
                 order_tab(texts, page)
@@ -42,9 +41,9 @@ def build(source: Source, folder: Path | None = None) -> gr.Blocks:
             with gr.Tab("Take it apart"):
                 parts_tab(page)
             with gr.Tab("Two models, one prompt"):
-                models_tab(texts)
+                models_tab(texts, others or Others())
             with gr.Tab("Runs"):
-                runs_tab(folder)
+                runs_tab(folder, page)
 
         def closed(request: gr.Request) -> None:
             texts.forget(session(request))

@@ -11,13 +11,20 @@ import "./charts.js";
     return spec;
   }
 
+  // Charts with a parameter "now" mark the place that the page shows.
+  function mark(plot) {
+    const now = document.querySelector("[data-now]")?.dataset.now;
+    const { view, marked } = drawn.get(plot) ?? {};
+    if (now && view && marked && view.signal("now") !== Number(now)) view.signal("now", Number(now)).runAsync();
+  }
+
   async function draw(plot) {
     const width = plot.clientWidth;
     const text = plot.dataset.chart;
     const before = drawn.get(plot);
     if (!width || !window.vegaEmbed || (before && before.text === text && before.width === width)) return;
-    drawn.set(plot, { text, width });
     const spec = fit(JSON.parse(text), width);
+    drawn.set(plot, { text, width, marked: spec.params?.some((one) => one.name === "now") });
     const options = { config, renderer: "svg", actions: false, ast: true, defaultStyle: false };
     spec.autosize = { type: "fit-x", contains: "padding" };
     try {
@@ -25,6 +32,7 @@ import "./charts.js";
       const { view } = await vegaEmbed(target, spec, options);
       if (before?.view) before.view.finalize();
       drawn.get(plot).view = view;
+      mark(plot);
       plot.replaceChildren(target);
       plot.dataset.ready = "yes";
     } catch (error) {
@@ -42,10 +50,11 @@ import "./charts.js";
         sizes.observe(plot);
       }
       draw(plot);
+      mark(plot);
     }
   }
   new MutationObserver(look).observe(document.documentElement, {
-    childList: true, subtree: true, attributes: true, attributeFilter: ["data-chart"],
+    childList: true, subtree: true, attributes: true, attributeFilter: ["data-chart", "data-now"],
   });
   look();
 })();

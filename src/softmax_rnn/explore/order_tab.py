@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS
-from softmax_rnn.explore.page import LIVE, ONCE, in_one_line, session, whole
+from softmax_rnn.explore.page import LIVE, NARROWEST, ONCE, in_one_line, session, whole
 from softmax_rnn.explore.source import START
 from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Text, Texts
 
@@ -25,12 +25,16 @@ def order_tab(texts: Texts, page: gr.Blocks) -> None:
         query = gr.Slider(1, 2, 2, step=1, label="Query token", elem_id="query")
     titles = [(method.title, name) for name, method in METHODS.items()]
     with gr.Row():
-        method = gr.Dropdown(titles, value="taylor", label="Polynomial in place of exp", elem_id="method")
-        order = gr.Slider(0, MOST_ORDERS, FIRST_ORDER, step=1, label="Order", elem_id="order")
+        method = gr.Dropdown(
+            titles, value="taylor", label="Polynomial in place of exp", elem_id="method", min_width=NARROWEST
+        )
+        order = gr.Slider(0, MOST_ORDERS, FIRST_ORDER, step=1, label="Order", elem_id="order", min_width=NARROWEST)
     words = gr.HTML("<p class='note' role='status'>The model is being loaded …</p>", elem_id="order-words")
     with gr.Row():
-        orders = gr.HTML(elem_id="order-bars")
-        distance = gr.HTML(elem_id="order-distance")
+        with gr.Column(min_width=NARROWEST):
+            orders = gr.HTML(elem_id="order-bars")
+        with gr.Column(min_width=NARROWEST):
+            distance = gr.HTML(elem_id="order-distance")
     controls = [text, layer, head, query, method, order]
     shown = [words, orders, distance]
 

@@ -18,6 +18,8 @@ from softmax_rnn.report.plots import line_chart, unchecked_charts
 
 MOST_KEYS = 14
 """Keys of the stacked picture: those that matter most, in the order of the text."""
+NAMED = 3
+"""Keys of each line of words that a screen reader names."""
 MOST_GROUPS = 8
 """Colours of the stacked picture: neighbouring orders share one where there are more."""
 
@@ -30,7 +32,8 @@ def order_view(text: Text, layer: int, head: int, query: int, method: str, order
     exact, series = cut.softmax_weights(one), cut.cut_weights(method, shown, one)
     said = _said(text, one, query, method, order, shown)
     words = _words(text, query, exact[query], series[query], shown)
-    return said + words + _maps(exact, series, shown), _orders(text, query, terms, exact[query], METHODS[method].step)
+    maps = _maps(query, exact, series, shown)
+    return said + words + maps, _orders(text, query, terms, exact[query], METHODS[method].step)
 
 
 def distance_view(text: Text, layer: int, head: int, query: int, method: str) -> str:
@@ -70,23 +73,27 @@ def _words(text: Text, query: int, exact: Tensor, series: Tensor, order: int) ->
         ("difference: cut − softmax", (series - exact)[keys]),
     )
     most = float(exact[keys].max())
-    return "".join(words_html(tokens, weights.tolist(), title, chosen=query, largest=most) for title, weights in rows)
+    shown = []
+    for title, weights in rows:
+        best = weights.nan_to_num(0.0).abs().topk(min(NAMED, query + 1)).indices.tolist()
+        alt = f"{title}, largest: {', '.join(f'{tokens[key].strip()} {float(weights[key]):.3f}' for key in best)}"
+        shown.append(words_html(tokens, weights.tolist(), title, chosen=query, largest=most, alt=alt))
+    return "".join(shown)
 
 
-def _maps(exact: Tensor, series: Tensor, order: int) -> str:
-    seen = torch.ones_like(exact, dtype=torch.bool).tril()
+def _maps(query: int, exact: Tensor, series: Tensor, order: int) -> str:
     difference = series - exact
-    size = difference[seen].abs()
+    size = difference[torch.ones_like(exact, dtype=torch.bool).tril()].abs()
     worst = float(size.max()) if bool(size.isfinite().all()) else float("inf")
     alt = f"queries down, keys across, {len(exact)} × {len(exact)}"
-    parts = [
-        picture_html(exact, "softmax", f"Attention weights of softmax, {alt}", largest=1.0),
-        picture_html(series, f"order {order}", f"Weights cut after order {order}, {alt}", largest=1.0),
-        picture_html(
-            difference, f"difference, at most {worst:.2g}", f"Cut minus softmax, {alt}", signed=True, largest=1.0
-        ),
-    ]
-    return f'<div class="maps">{"".join(parts)}</div>'
+    maps = (
+        (exact, "softmax", f"Attention weights of softmax, {alt}"),
+        (series, f"cut after order {order}", f"Weights cut after order {order}, {alt}"),
+        (difference, f"difference, at most {worst:.2g}", f"Cut minus softmax, {alt}"),
+    )
+    parts = [picture_html(weights, title, said, largest=1.0, row=query) for weights, title, said in maps]
+    note = note_html("Queries down, keys across, shaded by the root of the weight; this query is framed.")
+    return f'{note}<div class="maps">{"".join(parts)}</div>'
 
 
 def _orders(text: Text, query: int, terms: Tensor, exact: Tensor, step: int) -> str:

@@ -22,6 +22,8 @@ LIVE: dict[str, Any] = {
 """Slider events: while one is being handled, only the latest of those that follow is kept."""
 ONCE: dict[str, Any] = {"show_progress": "minimal", "trigger_mode": "once", "api_visibility": "private"}
 """Button events."""
+NARROWEST = 300
+"""Pixels of a chart or a menu with long names; where there are fewer, as on a phone, they stand below each other."""
 
 
 def playable() -> list[str]:

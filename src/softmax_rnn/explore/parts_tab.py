@@ -9,11 +9,13 @@ import gradio as gr
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore import parts_view
-from softmax_rnn.explore.page import LIVE, in_one_line, whole
+from softmax_rnn.explore.page import LIVE, NARROWEST, in_one_line, whole
 from softmax_rnn.explore.views import problem_html
 
 FIRST = "softmax"
 DIMENSIONS = (16, 32, 64, 128)
+ABREAST = 5
+"""Menus in a row."""
 CONTEXTS = (128, 1024, 4096, 16384, 65536)
 
 
@@ -26,11 +28,13 @@ def parts_tab(page: gr.Blocks) -> None:
         context = gr.Dropdown(list(CONTEXTS), value=1024, label="Sequence length", elem_id="context")
     menus, options = _menus()
     said = gr.HTML(elem_id="apart-said")
+    copied: dict[str, Any] = {"interactive": False, "wrap_lines": True, "buttons": ["copy"]}
     with gr.Row():
-        curves = gr.HTML(elem_id="apart-curves")
-        with gr.Column():
-            python = gr.Code(language="python", label="Python", elem_id="apart-python", interactive=False)
-            as_json = gr.Code(language="json", label="JSON", elem_id="apart-json", interactive=False)
+        with gr.Column(min_width=NARROWEST):
+            curves = gr.HTML(elem_id="apart-curves")
+        with gr.Column(min_width=NARROWEST):
+            python = gr.Code(language="python", label="Python", elem_id="apart-python", **copied)
+            as_json = gr.Code(language="json", label="JSON", elem_id="apart-json", **copied)
     shown, controls = [said, curves, python, as_json], [dimension, context, *menus, *options]
     count = len(parts_view.SLOTS)
 
@@ -87,16 +91,16 @@ def _menus() -> tuple[list[gr.Dropdown], list[gr.Textbox]]:
     """A menu for each part, and its options as text."""
     menus, options = [], []
     spec = VARIANTS[FIRST]
-    for first in range(0, len(parts_view.SLOTS), 3):
+    for first in range(0, len(parts_view.SLOTS), ABREAST):
         with gr.Row():
-            for slot in parts_view.SLOTS[first : first + 3]:
+            for slot in parts_view.SLOTS[first : first + ABREAST]:
                 kind, text = parts_view.part_choice(getattr(spec, slot))
                 title = slot.replace("_", " ").capitalize()
-                with gr.Column(min_width=220):
+                with gr.Column(min_width=170):
                     menus.append(gr.Dropdown(parts_view.kinds(slot), value=kind, label=title, elem_id=f"part-{slot}"))
                     options.append(
                         gr.Textbox(
-                            text, label=f"{title}: options", visible=bool(text), max_lines=1, elem_id=f"options-{slot}"
+                            text, label=f"{title}: options", visible=bool(text), max_lines=4, elem_id=f"options-{slot}"
                         )
                     )
     return menus, options

@@ -137,6 +137,8 @@ def _table(explanation: Explanation, head_dim: int) -> str:
         ("Notes", explanation.notes),
         ("Tensors besides q, k, v", [", ".join(explanation.tensors) or "none"]),
         (f"State per head, d = {head_dim}", [explanation.state]),
+        ("Each part alone", [f"{name}: {said}" for name, said in explanation.alone.items()]),
+        ("Series or features", explanation.estimates),
         (f"Form at {explanation.situation.queries:,} tokens", [f"{explanation.plan.form}: {explanation.plan.reason}"]),
         ("Other forms", [f"{name}: {why}" for name, why in explanation.plan.others.items()]),
     ]

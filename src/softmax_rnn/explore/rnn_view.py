@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ from softmax_rnn.report.plots import line_chart, unchecked_charts
 
 MOST_PIXELS = 96
 """Larger states are shown as means of their neighbours."""
+EXACT = 1e-12
+"""An output that is closer to softmax's, relative to the largest value, is softmax's."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,18 @@ class Played:
 
 
 def played(text: Text, layer: int, head: int, name: str) -> Played:
-    """The text, played through a variant on one head."""
+    """The text, played through a variant on one head; the last one is kept with the text."""
+    asked = layer, head, name
+    if (done := text.played.get(asked)) is not None:
+        return done
     spec, steps = VARIANTS[name], []
     for step in play(spec, text.reading.head(layer, head)):
         small = None if step.matrix is None else _small(step.matrix)
         steps.append(replace(step, matrix=small))
-    return Played(spec, text.tokens, tuple(steps))
+    done = Played(spec, text.tokens, tuple(steps))
+    text.played.clear()
+    text.played[asked] = done
+    return done
 
 
 def _small(matrix: Tensor) -> Tensor:
@@ -44,8 +53,8 @@ def _small(matrix: Tensor) -> Tensor:
     return torch.nn.functional.adaptive_avg_pool2d(matrix[None], (rows, columns))[0]
 
 
-def frame(done: Played, token: int) -> str:
-    """One token: the words so far, the numbers of the step, and the state as a picture."""
+def frame(done: Played, token: int) -> tuple[str, str]:
+    """One token, as two pieces of HTML: the words so far with the numbers of the step, and the state as a picture."""
     if not 1 <= token <= len(done.steps):
         raise InputError(f"token: expected 1 to {len(done.steps)}, got {token}")
     step = done.steps[token - 1]
@@ -60,37 +69,50 @@ def frame(done: Played, token: int) -> str:
     facts += [f"|H({n})| = {norm:.4g}" for n, norm in list(step.norms.items())[:6]]
     facts += [] if step.row_sum is None else [f"row sum {step.row_sum:.4g}"]
     facts += [f"the output differs from softmax's by {100 * step.error:.3g} % of the largest value"]
-    picture = ""
-    if step.matrix is not None:
-        most = max(float(one.matrix.abs().max()) for one in done.steps if one.matrix is not None)
-        alt = f"The state after {token} tokens, features down, values across; orange is negative, blue positive"
-        shades = step.matrix.sign() * step.matrix.abs().sqrt()  # a few features are far larger than the rest
-        title = "the state, shaded by the root of each number" if step.fixed else "the sums over the keys that left"
-        picture = picture_html(shades.tolist(), title, alt, signed=True, largest=max(most, 1e-12) ** 0.5)
-    return words + note_html("; ".join(facts) + ".") + f'<div class="maps">{picture}</div>'
+    return f'<div data-now="{token}">{words}{note_html("; ".join(facts) + ".")}</div>', _state(done, step)
+
+
+def _state(done: Played, step: Step) -> str:
+    if step.matrix is None:
+        return note_html("The state is the keys and values themselves; there are no sums to show.")
+    most = max(float(one.matrix.abs().max()) for one in done.steps if one.matrix is not None)
+    alt = f"The state after {step.seen} tokens, features down, values across; orange is negative, blue positive"
+    what = "the state" if step.fixed else "the sums over the keys that left"
+    return picture_html(step.matrix, f"{what}, shaded by the root of each number", alt, largest=max(most, 1e-12))
 
 
 def curves(done: Played) -> str:
-    """The norms of the hidden states, and the error, against the token."""
-    norms = [
-        {"token": step.seen, "norm": norm, "order": f"|H({n})|"}
+    """The norms of the hidden states, and the error, against the token; a line marks the token that is shown."""
+    sizes = [
+        {"token": step.seen, "size": size, "of": name}
         for step in done.steps
-        for n, norm in step.norms.items()
+        for name, size in (
+            *((f"|H({n})|", norm) for n, norm in step.norms.items()),
+            ("added by the step", step.added),
+            *((("row sum", step.row_sum),) if step.row_sum is not None else ()),
+        )
     ]
-    norms += [{"token": step.seen, "norm": step.added, "order": "added by the step"} for step in done.steps]
-    norms += [
-        {"token": step.seen, "norm": step.row_sum, "order": "row sum"}
-        for step in done.steps
-        if step.row_sum is not None
+    # The first output has one key and is exact: 0 leaves a gap, where 1e-17 would leave no room for the others.
+    errors = [
+        {"token": step.seen, "error": step.error if step.error > EXACT else 0.0, "of": "output"} for step in done.steps
     ]
-    with unchecked_charts():
-        first = _chart(norms, Axis("norm", "size", log=True), "order")
-        errors = [{"token": step.seen, "error": max(step.error, 1e-16), "of": "output"} for step in done.steps]
-        second = _chart(errors, Axis("error", "distance of the output to softmax's", log=True), "of")
-    return chart_html(first, "Norm of each hidden state against the token", height=340) + chart_html(
-        second, "Distance of the output to softmax's against the token", height=300
+    first = chart_html(
+        _chart(sizes, Axis("size", "size", log=True)), "Norm of each hidden state against the token", height=340
     )
+    if not any(row["error"] for row in errors):
+        return first + note_html(f"Every output is softmax's, within {EXACT:g} of the largest value.")
+    far = Axis("error", "distance of the output to softmax's", log=True)
+    return first + chart_html(_chart(errors, far), "Distance of the output to softmax's against the token", height=300)
 
 
-def _chart(rows: Sequence[dict[str, object]], y: Axis, series: str) -> object:
-    return line_chart(rows, x=Axis("token", "token"), y=y, series=series, height=240)
+def _chart(rows: Sequence[dict[str, object]], y: Axis) -> dict[str, Any]:
+    """Lines against the token, and a rule at the one that is shown: the page sets the parameter ``now``."""
+    with unchecked_charts():
+        chart = line_chart(rows, x=Axis("token", "token"), y=y, series="of", height=240).to_dict(validate=False)
+    rule = {
+        "data": {"values": [{}]},
+        "transform": [{"calculate": "now", "as": "x"}],
+        "mark": {"type": "rule", "strokeDash": [4, 3], "aria": False},
+        "encoding": {"x": {"field": "x", "type": "quantitative"}},
+    }
+    return chart | {"layer": [*chart["layer"], rule], "params": [*chart["params"], {"name": "now", "value": 1}]}

@@ -10,26 +10,33 @@ import gradio as gr
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore.page import ONCE, in_one_line
+from softmax_rnn.explore.views import note_html
 
 MOST_RUNS = 60
+FIRST_RUNS = 4
+"""Runs that are chosen to begin with."""
 
 
-def runs_tab(folder: Path | None) -> None:
-    """A menu of runs, and their report."""
-    folders = run_folders(folder)
-    if not folders:
-        gr.HTML(f'<p class="note">There are no runs in <code>{escape(str(folder))}</code>.</p>')
+def runs_tab(folder: Path | None, page: gr.Blocks) -> None:
+    """A menu of the runs that there are when the page is opened, and their report."""
+    if folder is None:
+        gr.HTML('<p class="note">Runs can be compared where the page was started with a folder of them.</p>')
         return
     with gr.Row():
-        names = list(folders)
-        chosen = gr.Dropdown(names, value=names[:4], multiselect=True, label="Runs", elem_id="runs", scale=4)
+        chosen = gr.Dropdown([], multiselect=True, label=f"Runs in {folder}", elem_id="runs", scale=4)
         button = gr.Button("Compare", variant="primary", elem_id="compare", min_width=90)
     shown = gr.HTML(elem_id="runs-report")
 
+    def menu() -> tuple[Any, Any]:
+        names = list(run_folders(folder))
+        note = "" if names else note_html(f"There are no runs in {folder}.")
+        return gr.Dropdown(choices=names, value=names[:FIRST_RUNS]), note
+
     @in_one_line(1)
     def compare(chosen: Any) -> str:
-        return report_html(folders, [str(one) for one in chosen or ()])
+        return report_html(run_folders(folder), [str(one) for one in chosen or ()])
 
+    page.load(menu, None, [chosen, shown], **ONCE)
     button.click(compare, chosen, shown, **ONCE)
 
 

@@ -9,13 +9,13 @@ softmax_rnn.errors.InputError: model: there is no folder no/such/folder/anywhere
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softmax_rnn.errors import InputError, RunError
+from softmax_rnn.errors import InputError, RunError, unknown_name
 from softmax_rnn.files import cache_folder
 from softmax_rnn.hub import check_name, is_hub_name
 from softmax_rnn.installation import CARRIERS
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 PRETRAINED = "smollm2"
 TINY = "tiny"
 """A model that trains in a minute, for machines without a pretrained one."""
+MOST_MODELS = 60
+"""Models of a folder in the menu."""
 TINY_RUN: dict[str, Any] = {"steps": 300, "batch_size": 12, "context": 128, "eval_every": 300, "checkpoint_every": 300}
 START = "The cat sat on the mat because the mat was warm. The dog saw the cat, and the dog wanted the mat too."
 
@@ -38,6 +40,10 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def with_model(self, model: PreTrainedModel) -> Loaded:
+        """Another model over the same weights."""
+        return replace(self, model=model)
 
 
 class Source:
@@ -69,6 +75,25 @@ class Source:
         if self._loaded is None:
             raise InputError(self._problem or "model: loading was interrupted")
         return self._loaded
+
+
+class Others:
+    """Models to compare with the first: loaded when one is asked for, and only the last one is kept."""
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self.names = tuple(names)
+        self._lock = threading.Lock()
+        self._last: Source | None = None
+
+    def get(self, name: str) -> Loaded:
+        """One of the models."""
+        if name not in self.names:
+            raise unknown_name("model", name, self.names)
+        with self._lock:
+            if self._last is None or self._last.name != name:
+                self._last = source(name).start()
+            last = self._last
+        return last.get()
 
 
 def source(name: str | None) -> Source:
@@ -104,10 +129,20 @@ def find_model(name: str) -> str:
     ready = [place for place in places if (place / "config.json").is_file()]
     if not ready:
         raise InputError(f"model: {name} holds no saved model (config.json) and no finished run (final/config.json)")
-    with_text = [place for place in ready if any(place.glob("tokenizer*"))]
+    with_text = [place for place in ready if _reads_text(place)]
     if not with_text:
         raise InputError(f"model: the runs of {name} are recall tasks, which read no text; name another")
     return str(with_text[0])
+
+
+def model_folders(folder: Path | None) -> list[str]:
+    """The models in a folder that read text: of runs, of a study's runs, and what ``linearise`` has written."""
+    places = [place for inner in ("*", "runs/*") for place in sorted(folder.glob(inner))] if folder is not None else []
+    return [str(place) for place in places if any(map(_reads_text, (place, place / "final")))][:MOST_MODELS]
+
+
+def _reads_text(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(folder.glob("tokenizer*"))
 
 
 def _tiny() -> tuple[Any, Any]:

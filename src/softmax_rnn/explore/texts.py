@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore.source import Source
@@ -26,11 +27,12 @@ MOST_PAGES = 32
 
 @dataclass(frozen=True)
 class Text:
-    """A text in tokens, and what the model made of it."""
+    """A text in tokens, what the model made of it, and the head that was played last."""
 
     ids: tuple[int, ...]
     tokens: tuple[str, ...]
     reading: Reading
+    played: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class Texts:

@@ -20,8 +20,6 @@ import numpy as np
 
 from softmax_rnn.files import finite
 
-VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")
-"""Light is large: lightness is visible with every kind of colour vision."""
 BLUE, ORANGE = (0, 114, 178), (194, 65, 0)
 STRONGEST = 0.6
 """Opacity of the strongest shade: the word in front of it stays readable."""
@@ -44,57 +42,53 @@ def words_html(
     *,
     chosen: int | None = None,
     largest: float = 1.0,
+    alt: str = "",
 ) -> str:
-    """Tokens, each shaded by its weight, ``largest`` the strongest: blue above 0, orange and underlined below."""
+    """Tokens, each shaded by its weight, ``largest`` the strongest: blue above 0, orange and underlined below.
+
+    ``alt`` is what a screen reader says of the shades.
+    """
     words = []
     for place, token in enumerate(tokens):
         weight = weights[place] if place < len(weights) else 0.0
         text = escape(token.replace("\n", "⏎"))
-        alt = f"{weight:.4f}" if math.isfinite(weight) else "not a number"
+        number = f"{weight:.4f}" if math.isfinite(weight) else "not a number"
         shade = min(abs(weight) / largest, 1.0) * STRONGEST if math.isfinite(weight) else 0.0
         red, green, blue = BLUE if weight >= 0 else ORANGE
         kinds = "word" + (" below" if weight < 0 else "") + (" chosen" if place == chosen else "")
         style = f"background:rgba({red},{green},{blue},{shade:.3f})"
-        words.append(f'<span class="{kinds}" style="{style}" title="{text}: {alt}">{text}</span>')
+        words.append(f'<span class="{kinds}" style="{style}" title="{text}: {number}">{text}</span>')
     name = f"<figcaption>{escape(title)}</figcaption>" if title else ""
-    return f'<figure class="words">{name}<p>{"".join(words)}</p></figure>'
+    label = f' aria-label="{escape(alt)}"' if alt else ""
+    return f'<figure class="words"{label}>{name}<p>{"".join(words)}</p></figure>'
 
 
-def picture_html(matrix: Any, title: str, alt: str, *, signed: bool = False, largest: float | None = None) -> str:
-    """A matrix as a picture, a pixel per number; ``signed`` has orange below 0 and blue above."""
-    source = png_data(np.asarray(matrix, dtype=float), signed=signed, largest=largest)
-    return (
-        f'<figure class="map"><figcaption>{escape(title)}</figcaption>'
-        f'<img src="{source}" alt="{escape(alt)}" title="{escape(alt)}"></figure>'
-    )
+def picture_html(matrix: Any, title: str, alt: str, *, largest: float | None = None, row: int | None = None) -> str:
+    """A matrix as a picture, a pixel per number: blue above 0, orange below; one row can be framed."""
+    numbers = np.asarray(matrix, dtype=float)
+    share = 100 / max(len(numbers), 1)
+    frame = "" if row is None else f'<i style="top:{row * share:.3f}%;height:{share:.3f}%"></i>'
+    image = f'<img src="{png_data(numbers, largest)}" alt="{escape(alt)}" title="{escape(alt)}">'
+    return f'<figure class="map"><figcaption>{escape(title)}</figcaption><div>{image}{frame}</div></figure>'
 
 
-def png_data(matrix: np.ndarray, *, signed: bool = False, largest: float | None = None) -> str:
-    """The matrix as a PNG in a data address; numbers that are not finite are grey."""
+def png_data(matrix: np.ndarray, largest: float | None = None) -> str:
+    """The matrix as a PNG in a data address, as opaque as the root of each number; those not finite are grey.
+
+    The paper of the page, light or dark, is 0. A few numbers are far larger than the rest, hence the root.
+    """
     from PIL import Image
 
     known = np.isfinite(matrix)
-    size = np.abs(np.where(known, matrix, 0.0))
-    top = largest if largest is not None else max(float(size.max(initial=0.0)), 1e-12)
-    part = np.clip(np.where(known, matrix, 0.0) / top, -1 if signed else 0, 1)
-    pixels = _diverging(part) if signed else _viridis(part)
-    pixels[~known] = (128, 128, 128)
-    picture = Image.fromarray(pixels.astype(np.uint8), "RGB")
+    numbers = np.where(known, matrix, 0.0)
+    top = largest if largest is not None else max(float(np.abs(numbers).max(initial=0.0)), 1e-12)
+    pixels = np.empty((*matrix.shape, 4))
+    pixels[..., :3] = np.where(numbers[..., None] >= 0, BLUE, ORANGE)
+    pixels[..., 3] = 255 * np.sqrt(np.clip(np.abs(numbers) / top, 0, 1))
+    pixels[~known] = (128, 128, 128, 255)
     memory = io.BytesIO()
-    picture.save(memory, format="PNG")
+    Image.fromarray(pixels.astype(np.uint8), "RGBA").save(memory, format="PNG")
     return "data:image/png;base64," + base64.b64encode(memory.getvalue()).decode()
-
-
-def _viridis(part: np.ndarray) -> np.ndarray:
-    table = np.array([[int(one[i : i + 2], 16) for i in (0, 2, 4)] for one in VIRIDIS], dtype=float)
-    places = np.linspace(0, 1, len(table))
-    return np.stack([np.interp(part, places, table[:, channel]) for channel in range(3)], -1)
-
-
-def _diverging(part: np.ndarray) -> np.ndarray:
-    strong = np.where(part[..., None] >= 0, np.array(BLUE, dtype=float), np.array(ORANGE, dtype=float))
-    share = np.abs(part)[..., None]
-    return 255 * (1 - share) + strong * share
 
 
 def chart_html(chart: Any, alt: str, height: int = 320) -> str:
