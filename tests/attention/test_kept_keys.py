@@ -13,6 +13,7 @@ from attention.compare import DTYPES, assert_close, assert_same, run
 from oracle import identity, taylor_weight
 from softmax_rnn.attention.algebra import state_numbers
 from softmax_rnn.attention.attend import attend, extend
+from softmax_rnn.attention.formula import formula
 from softmax_rnn.attention.parts import (
     EluPlusOne,
     Exp,
@@ -25,6 +26,7 @@ from softmax_rnn.attention.parts import (
 )
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import KeptState, State
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
@@ -96,6 +98,11 @@ def test_the_state_has_a_fixed_size_and_survives_selection():
     rest, state = extend(spec, **{n: x[rows, :, 20:] for n, x in tensors.items()}, state=state)
     assert_close(rest, whole[rows, :, 20:])
     assert state_numbers(spec, 8, 5) == 45 * 6 + 6 * (8 + 5 + 1)
+
+
+def test_the_formula_says_what_becomes_of_the_rest():
+    assert formula(VARIANTS["heavy_hitters_8"]).endswith("over the last 8 and the first 4 keys and 8 that are kept")
+    assert "over all keys, exp(q·k/√d) in place of w for the last 8" in formula(VARIANTS["kept_keys_8"])
 
 
 def test_what_cannot_be_kept_is_refused():

@@ -215,6 +215,10 @@ def test_softmax_is_the_default_spec():
     assert len(VARIANTS) == len(set(VARIANTS)) >= len(NAMES)
 
 
+def test_every_row_says_where_it_comes_from():
+    assert [name for name in VARIANTS if not VARIANTS.row(name).source] == []
+
+
 def test_every_name_has_a_readable_short_name():
     shown = [VARIANTS.short(name) for name in NAMES]
     assert len(set(shown)) == len(shown)

@@ -20,13 +20,16 @@ REACHES = (1.0, 2.0, 4.0)
 
 
 def estimates(spec: AttentionSpec, dim: int) -> list[str]:
-    """Both ways at the size of this spec's state; nothing for a spec that does neither."""
+    """Both ways at the size of this spec's state, or the nearest; nothing for a spec that does neither."""
     if isinstance(spec.feature_map, RandomFeatures):
-        count = spec.feature_map.count
-        order = 0
-        while n_features(taylor_score(order + 1), dim) <= count:
+        count, order = spec.feature_map.count, 0
+        sizes = [1]
+        while sizes[-1] < count:
             order += 1
-        return side_by_side(order, n_features(taylor_score(order), dim), count)
+            sizes.append(n_features(taylor_score(order), dim))
+        if order and count**2 < sizes[-1] * sizes[-2]:  # the one before is nearer, as a ratio
+            order -= 1
+        return side_by_side(order, sizes[order], count)
     score = spec.score.as_polynomial
     if spec.feature_map is not None or score is None or not score.is_taylor or not score.degree:
         return []

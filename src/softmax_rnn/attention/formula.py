@@ -19,7 +19,7 @@ def formula(spec: AttentionSpec) -> str:
         weight += spec.structure.weight_text()
     value = ("gⁱ " if spec.input_gate else "") + (gate.value_text() if gate else "") + "v"
     output = f"Σ w {value}" if spec.write_rule is None else "Σ w v′"
-    where = "" if spec.structure is None else f",  over {spec.structure.text()}"
+    where = "" if spec.structure is None else f",  over {spec.structure.text_with(spec)}"
     if spec.normaliser:
         output += spec.normaliser.value_text() + spec.normaliser.text()
     out_gate = spec.output_gate

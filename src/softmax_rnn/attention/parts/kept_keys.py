@@ -64,5 +64,10 @@ class KeptKeys(NearKeys):
             raise InputError("structure: kept_keys needs a row_sum: how many keys are seen is not counted")
 
     def text(self) -> str:
-        near = f"{super().text()} and {self.kept} that are kept"
-        return f"all keys, exp(q·k/√d) in place of w for {near}"
+        return f"{super().text()} and {self.kept} that are kept"
+
+    def text_with(self, spec: AttentionSpec) -> str:
+        """Where exp is used; with the score exp the rest is dropped."""
+        if spec.score.is_exponential:
+            return self.text()
+        return f"all keys, exp(q·k/√d) in place of w for {self.text()}"

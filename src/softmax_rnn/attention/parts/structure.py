@@ -59,6 +59,10 @@ class Structure(Part):
         """What is under the Σ of a formula."""
         return "all keys"
 
+    def text_with(self, spec: AttentionSpec) -> str:
+        """The same where it depends on the spec's other parts."""
+        return self.text()
+
 
 @dataclass(frozen=True)
 class NearKeys(Structure):

@@ -22,7 +22,7 @@ from softmax_rnn.attention.parts import (
     taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.variant_table import Variant
+from softmax_rnn.attention.table.variant_table import NEW, Variant
 
 DECAYS = "decays"
 RMS = RMSNorm(eps=1e-5)
@@ -113,5 +113,6 @@ ROWS = {
         DECAYS,
         "Taylor order 2 whose monomials decay with the product of their channels' gates; the constant never decays",
         block={"use_rope": False},
+        source=NEW,
     ),
 }

@@ -14,7 +14,7 @@ from softmax_rnn.attention.parts import (
     taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.variant_table import WRITES, Variant
+from softmax_rnn.attention.table.variant_table import NEW, WRITES, Variant
 
 # The block of DeltaNet: a convolution of width 4 with SiLU on q, k and v, no rotation.
 CONVOLVED = {"use_rope": False, "conv_width": 4, "conv_activation": "silu"}
@@ -66,7 +66,7 @@ ROWS = {
         WRITES,
         "the delta rule with the features of Taylor order 2",
         block=CONVOLVED,
-        source="new here",
+        source=NEW,
     ),
     "softmax_delta": Variant(
         AttentionSpec(
@@ -79,6 +79,6 @@ ROWS = {
         WRITES,
         "the delta rule with all features of exp",
         block=CONVOLVED,
-        source="new here",
+        source=NEW,
     ),
 }

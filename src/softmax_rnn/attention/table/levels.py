@@ -7,7 +7,7 @@ from dataclasses import replace
 from softmax_rnn.attention.parts import Levels, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table import decays, paper
-from softmax_rnn.attention.table.variant_table import STRUCTURE, Variant
+from softmax_rnn.attention.table.variant_table import NEW, STRUCTURE, Variant
 
 _LOG_LINEAR = "Log-Linear Attention (2025), arXiv 2506.04761"
 _MAMBA = decays.ROWS["mamba2_ssd"]
@@ -27,9 +27,15 @@ ROWS = {
         source=_LOG_LINEAR,
     ),
     "log_linear_taylor_2": Variant(
-        AttentionSpec(score=taylor_score(2), structure=Levels()), STRUCTURE, "Taylor order 2 with levels"
+        AttentionSpec(score=taylor_score(2), structure=Levels()),
+        STRUCTURE,
+        "Taylor order 2 with levels",
+        source=NEW,
     ),
     "log_linear_softmax": Variant(
-        AttentionSpec(structure=Levels()), STRUCTURE, "softmax with levels: log λ is a bias; all keys are kept"
+        AttentionSpec(structure=Levels()),
+        STRUCTURE,
+        "softmax with levels: log λ is a bias; all keys are kept",
+        source=NEW,
     ),
 }

@@ -27,7 +27,7 @@ from softmax_rnn.attention.parts import (
     taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.variant_table import PAPER, UNDOCUMENTED, Variant
+from softmax_rnn.attention.table.variant_table import PAPER, THE_PAPER, UNDOCUMENTED, Variant
 
 E = Exp()
 E5 = Exp(clamp=5.0)
@@ -132,7 +132,7 @@ _BLOCKS = {"gated_softmax_decay": {"use_rope": False}}
 
 
 def _row(name: str, spec: AttentionSpec, group: str) -> Variant:
-    return Variant(spec, group, _NOTES.get(name, ""), short=_SHORT.get(name, ""), block=_BLOCKS.get(name, {}))
+    return Variant(spec, group, _NOTES.get(name, ""), _SHORT.get(name, ""), _BLOCKS.get(name, {}), THE_PAPER)
 
 
 ROWS = {name: _row(name, spec, PAPER) for name, spec in _DOCUMENTED.items()}

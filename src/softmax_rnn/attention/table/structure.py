@@ -18,7 +18,7 @@ from softmax_rnn.attention.parts import (
     taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.variant_table import STRUCTURE, Family, Variant
+from softmax_rnn.attention.table.variant_table import NEW, STRUCTURE, Family, Variant
 
 _LINEAR = power_score(1, scale=1.0)
 _LOLCATS_MAP = Hedgehog(rows=64, factor=1.0, joint=False)
@@ -35,6 +35,7 @@ def families() -> Iterator[Family]:
         "softmax over the last n keys",
         (64,),
         group=STRUCTURE,
+        source="Longformer (2020), arXiv 2004.05150",
     )
     yield Family(
         "streaming_llm_{n}",
@@ -50,6 +51,7 @@ def families() -> Iterator[Family]:
         "exp on the last n keys and the first 4, Taylor order 2 on the rest, one denominator",
         (64,),
         group=STRUCTURE,
+        source=NEW,
     )
     yield Family(
         "kept_keys_{n}",
@@ -58,6 +60,7 @@ def families() -> Iterator[Family]:
         " mean of their keys, on the rest",
         (64,),
         group=STRUCTURE,
+        source=NEW,
     )
     yield Family(
         "heavy_hitters_{n}",
@@ -73,6 +76,7 @@ def families() -> Iterator[Family]:
         "near_far_{n}, its Taylor polynomial expanded at the mean of the far keys",
         (64,),
         group=STRUCTURE,
+        source=NEW,
     )
     yield Family(
         "lolcats_{n}",

@@ -19,7 +19,7 @@ from softmax_rnn.attention.parts import (
 )
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.paper import linear
-from softmax_rnn.attention.table.variant_table import TAYLOR, Family, Variant
+from softmax_rnn.attention.table.variant_table import NEW, TAYLOR, THE_PAPER, Family, Variant
 
 SUM = RowSum()
 # How each feature map is normalised in the paper; powers on top of it keep that.
@@ -59,19 +59,22 @@ def families() -> Iterator[Family]:
             lambda n, f=feature_map, z=normaliser: taylor(n, f, z),
             f"Taylor order n of exp{on}",
             (1, 2, 4) if not prefix else (2,),
+            source=NEW if prefix else THE_PAPER,
         )
         yield Family(
             f"{prefix}power_{{n}}",
             lambda n, f=feature_map, z=normaliser: power(n, f, z),
             f"the n-th power of the score{on}",
             (2,),
+            source=NEW if prefix else THE_PAPER,
         )
-    yield Family("sata_{n}", taylor, "SATA (2026): Taylor order n with the symmetric state", (4,))
+    yield Family("sata_{n}", taylor, "Taylor order n with the symmetric state", (4,), source="SATA (2026)")
     yield Family(
         "power_attention_{n}",
         lambda n: AttentionSpec(score=power_score(n), forget_gate=ForgetGate(first_bias=6.906768)),
         "an even power with a forget gate that starts at a decay of 0.999; theirs is per key head",
         (2, 4),
+        source="Power attention (2025), arXiv 2507.04239",
     )
 
 
@@ -80,6 +83,7 @@ ROWS = {
         linear(Cosine(), LearnedLength(by_key=True)),
         TAYLOR,
         "the reference's reading of linear_cosine: the length is the key's",
+        source=THE_PAPER,
     ),
     "cottention": Variant(
         linear(Cosine(), LearnedLength()), TAYLOR, "cosine similarity, n^σ(c)", source="Cottention (2024)"

@@ -25,6 +25,8 @@ TAYLOR = "orders and powers"
 WRITES = "write rules"
 STRUCTURE = "structure over time"
 ADDED = "added"
+THE_PAPER = "Mongaras & Larson (2025), arXiv 2507.23632"
+NEW = "new here"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Variant:
     block: Mapping[str, Any] = field(default_factory=dict)
     """What the block around the attention does differently from Llama's: options of `SoftmaxRNNConfig`."""
     source: str = ""
-    """The publication, in one line."""
+    """The publication, in one line; `NEW` where there is none."""
 
 
 @dataclass(frozen=True)
