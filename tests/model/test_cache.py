@@ -18,6 +18,9 @@ KINDS = [
     "linear_mamba",
     "log_linear_mamba2",
     "rat_3",
+    "streaming_llm_2",
+    "near_far_2",
+    "kept_keys_1",
 ]
 
 
@@ -105,7 +108,7 @@ def test_the_kind_of_state_follows_from_the_spec():
     assert isinstance(read(tiny_model("linear_elu"), tokens()).past_key_values.layers[0].state, FixedState)
 
 
-@pytest.mark.parametrize("variant", ["softmax", "forgetting_transformer"])
+@pytest.mark.parametrize("variant", ["softmax", "forgetting_transformer", "streaming_llm_2", "log_linear_softmax"])
 def test_a_growing_state_can_be_cut(variant):
     model = tiny_model(variant)
     ids, mask = left_padded(tokens(2, 8), 3)
@@ -125,6 +128,10 @@ def test_a_growing_state_can_be_cut(variant):
         ("linear_mamba", "Mamba-2 state"),
         ("gated_softmax_plusplus", "running values"),
         ("gated_softmax_cumgate", "running values"),
+        ("near_far_2", "keys that left the window are gone"),
+        ("kept_keys_1", "which keys are kept depends on all positions"),
+        ("log_linear_taylor_2", "sums over all positions"),
+        ("rat_3", "running values"),
     ],
 )
 def test_other_states_cannot(variant, message):

@@ -14,7 +14,7 @@ from .tiny import left_padded, tiny_model, tokens
 
 negative_weights = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
 SOME = ["softmax", "gated_softmax_cumgate", "taylor_2", "two_mamba", "gated_softmax_plusplus", "linear_mamba"]
-SOME += ["log_linear_taylor_2", "rat_3"]
+SOME += ["log_linear_taylor_2", "rat_3", "streaming_llm_2", "near_far_2", "kept_keys_1"]
 
 
 def greedy_without_cache(model, ids, mask, count):
