@@ -120,6 +120,18 @@ def test_states_with_a_structure_do_not_grow():
     assert structure.state_bytes("softmax", (200, 400))[1] > 1.9 * structure.state_bytes("softmax", (200,))[0]
 
 
+def test_states_of_levels_grow_with_the_logarithm():
+    for name in structure.LOGARITHMIC:
+        sizes = structure.state_bytes(name, (31, 63, 127))
+        assert sizes[1] - sizes[0] == sizes[2] - sizes[1] > 0, name
+
+
+def test_levels_are_measured_beside_the_row_without_them():
+    results = run([structure._levels("log_linear_linear", 64, 1)])
+    assert [claim.limit for claim in results.claims] == [3.0, 3.0]
+    assert "forward" in results.claims[0].text and all(claim.measured > 0 for claim in results.claims)
+
+
 def test_the_window_by_hand_is_ours():
     q, k, v = (torch.randn(1, 2, 512, 64, generator=torch.Generator().manual_seed(n)) for n in range(3))
     torch.testing.assert_close(structure.banded_by_hand(q, k, v), attend(structure.SPEED["window"], q, k, v))
@@ -144,6 +156,7 @@ def test_loss_against_state(monkeypatch):
 def test_the_commands_about_structures(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(structure, "MEMORY", ("softmax", "near_far_64"))
     monkeypatch.setattr(structure, "_speed", lambda time, rounds: Task("speed", lambda results: None))
+    monkeypatch.setattr(structure, "LEVELS", {})
     bench.structure(quick=True, output=tmp_path / "structure")
     assert (tmp_path / "structure" / "chart.svg").is_file() and "near_far_64: bytes" in capsys.readouterr().out
     monkeypatch.setattr(state_loss, "ways", lambda widths: iter([("softmax", None, structure.SPEED["window"])]))

@@ -1,8 +1,11 @@
-"""Structures over time: the speed of windows and far states, and the bytes of decoding states up to long contexts."""
+"""Structures over time: the speed of windows, far states and levels, and the bytes of decoding states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from time import process_time
 
 import torch
@@ -14,6 +17,8 @@ from softmax_rnn.attention.parts import NearFar, Window, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import init_state
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.bench.inputs import random_inputs
+from softmax_rnn.bench.peers import forward, forward_backward, ours
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 
@@ -21,9 +26,16 @@ WIDTH, SINKS, HEADS, DIM = 256, 4, 4, 64
 STATE_DIM = 16
 """Key and value dimension of the states: kept keys are read token by token."""
 FLAT = ("streaming_llm_64", "near_far_64", "kept_keys_64", "heavy_hitters_64")
-LOGARITHMIC = tuple(name for name in ("log_linear_linear", "log_linear_mamba2") if name in VARIANTS)
+LOGARITHMIC = ("log_linear_linear", "log_linear_mamba2")
 MEMORY = ("softmax", *FLAT, *LOGARITHMIC, "taylor_2")
 BLOCK = 128
+LEVELS = {
+    "log_linear_linear": 16384,
+    "log_linear_mamba2": 16384,
+    "log_linear_taylor_2": 4096,
+    "log_linear_softmax": 4096,
+}
+"""Rows with levels, and the lengths at which they are measured."""
 
 SPEED = {
     "window": AttentionSpec(structure=Window(WIDTH)),
@@ -45,22 +57,29 @@ def banded_by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.transpose(0, 1).flatten(1, 2)[None]
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def _speed(time: int, rounds: int) -> Task:
     def work(results: Results) -> None:
         generator = torch.Generator().manual_seed(0)
         q, k, v = (torch.randn(1, HEADS, time, DIM, generator=generator) for _ in range(3))
 
-        def ours(spec: AttentionSpec) -> Work:
+        def attending(spec: AttentionSpec) -> Work:
             return lambda: attend(spec, q, k, v, nonpositive="ignore")
 
-        contestants: dict[str, Work] = {name: ours(spec) for name, spec in SPEED.items()}
+        contestants: dict[str, Work] = {name: attending(spec) for name, spec in SPEED.items()}
         contestants["by hand"] = lambda: banded_by_hand(q, k, v)
         contestants["full"] = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        with torch.no_grad():
+        with _one_thread(), torch.no_grad():
             times = race(contestants, rounds, process_time)
-        torch.set_num_threads(threads)
         results.rows += [{"variant": name, "time": time, "seconds": times.of(name)} for name in contestants]
         said = f"at {time:,} positions, a window of {WIDTH}"
         for name in ("window", "window and sinks"):
@@ -72,6 +91,26 @@ def _speed(time: int, rounds: int) -> Task:
         results.claims.append(Claim(f"near and far of order 1: in units of the window alone {said}", far, 2.0))
 
     return Task(f"windows of {WIDTH} at {time:,} positions", work)
+
+
+def _levels(name: str, time: int, rounds: int) -> Task:
+    """A row with levels beside itself without."""
+
+    def work(results: Results) -> None:
+        spec = VARIANTS[name]
+        specs = {"levels": spec, "without": replace(spec, structure=None)}
+        tensors = {of: random_inputs(one, time=time, heads=HEADS) for of, one in specs.items()}
+        passes: dict[str, dict[str, Work]] = {
+            "forward": {of: forward(partial(ours(one), tensors[of])) for of, one in specs.items()},
+            "training step": {of: forward_backward(ours(one), tensors[of]) for of, one in specs.items()},
+        }
+        for kind, contestants in passes.items():
+            with _one_thread():
+                ratio = race(contestants, rounds, process_time).ratio("levels", "without")
+            text = f"{name}: {kind} at {time:,} positions, in units of the same row without levels"
+            results.claims.append(Claim(text, ratio, 3.0))
+
+    return Task(f"{name} beside itself without levels at {time:,} positions", work)
 
 
 @torch.no_grad()
@@ -106,12 +145,14 @@ def _memory(name: str, contexts: tuple[int, ...]) -> Task:
 
 
 def speed_tasks(quick: bool = False) -> Iterator[Task]:
-    """Windows at 16,384 positions, in processor time of one thread; quick: at 4,096."""
+    """Windows and levels at 16,384 positions, in processor time of one thread; quick: at 4,096."""
     yield _speed(4096 if quick else 16384, 3 if quick else 7)
+    for name, time in LEVELS.items():
+        yield _levels(name, min(time, 4096) if quick else time, 3 if quick else 5)
 
 
 def memory_tasks(quick: bool = False) -> Iterator[Task]:
-    """States from 1,024 to 65,536 tokens; quick: up to 4,096."""
-    contexts = tuple(1024 * 2**n for n in range(3 if quick else 7))
+    """States from 1,023 to 65,535 tokens, where levels have most states; quick: up to 4,095."""
+    contexts = tuple(1024 * 2**n - 1 for n in range(3 if quick else 7))
     for name in MEMORY:
         yield _memory(name, contexts)
