@@ -184,6 +184,9 @@ class SymmetricFeatures:
 
     def key_backward(self, k: Tensor, grad: Float[Tensor, "G F C"]) -> Float[Tensor, "G D C"]:
         """The gradient of k from that of ``key(k)``."""
+        if self.score.orders == (1,):
+            return grad
+        k = k.contiguous()
         levels = monomials(k, max(self.score.degree - 1, 0))
         parts = torch.split(grad, self.sizes, dim=1)
         return monomials_backward(k, levels, dict(zip(self.score.orders, parts, strict=True)))

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.kernels.chunked import chunk_gradients, layout_of, values_and_ones
+from softmax_rnn.attention.kernels.chunked import chunk_gradients, layout_of, row_dots, values_and_ones
 from softmax_rnn.attention.kernels.chunks import Chunk, Inputs, Layout, times
 from softmax_rnn.attention.kernels.writing import ReadGradients, Solution, Solver, inverse
 
@@ -95,17 +95,15 @@ class ChunkSolver(Solver):
         reads, scale = solution.read, solution.scale
         assert reads is not None
         flat = weight.flatten(0, 1)
-        at_query = (flat * reads).sum(-1, dtype=torch.float64)
+        at_query = row_dots(flat, reads)
         dy = flat * scale
         if job.wants_row_sum:
             dy = torch.cat([dy, (-at_query[..., None] * scale).to(dy.dtype)], -1)
             at_query = torch.zeros_like(at_query)
         u = values_and_ones(job).flatten(0, 1)
-        grads = chunk_gradients(
-            job.q.flatten(0, 1), job.k.flatten(0, 1), u, self._decay, self._start, self._rows, self.layout, dy[:, None]
-        )
-        decay = None if self._decay is None else grads.decay(at_query, None)
-        made = (grads.q, grads.k, grads.u[..., :size], decay, None if self.state is None else grads.state)
+        given = (job.q.flatten(0, 1), job.k.flatten(0, 1), u, self._decay, self._start, self._rows)
+        grads = chunk_gradients(given, self.layout, dy[:, None], at_query=lambda place: at_query[:, place])
+        made = (grads.q, grads.k, grads.u[..., :size], grads.decay, None if self.state is None else grads.state)
         return ReadGradients(*(None if x is None else x.unflatten(0, job.v.shape[:2]) for x in made))
 
     def _first_scale(self) -> Tensor:

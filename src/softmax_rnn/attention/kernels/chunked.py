@@ -13,7 +13,7 @@ and values (the gradient of S). No state is stored, so its memory does not grow 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.kernels.blocks import Group
-from softmax_rnn.attention.kernels.chunks import Inputs, Layout, times
+from softmax_rnn.attention.kernels.chunks import Given, Inputs, Layout, times
 from softmax_rnn.attention.kernels.folding import channels_fit_float32
 from softmax_rnn.attention.kernels.stacked_chunks import can_stack, stacked
 from softmax_rnn.attention.second_derivative import once
@@ -96,7 +96,7 @@ def layout_of(job: Contraction, strict: bool) -> Layout:
 class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, u, decay, state, rows, layout: Layout):  # type: ignore[override]
-        y, end = walk_forward(Inputs.of(q, k, u, decay, rows, layout), state)
+        y, end = walk_forward((q, k, u, decay, state, rows), layout)
         ctx.save_for_backward(q, k, u, decay, state, rows, *((None, None) if decay is None else (y, end)))
         ctx.layout = layout
         ctx.set_materialize_grads(False)
@@ -112,109 +112,145 @@ class _Chunked(torch.autograd.Function):
         return *walk_backward(given, ctx.layout, (y, end) if wants_decay else None, dy, d_end), None, None
 
 
-def walk_forward(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Tensor, Tensor]:
+def walk_forward(given: Given, layout: Layout) -> tuple[Float[Tensor, "M G T U"], Float[Tensor, "M F U"]]:
     """The sums, and the state after them."""
-    if can_stack(inputs):
-        return stacked(inputs, state)
-    layout, groups = inputs.layout, inputs.q.shape[1]
-    y = inputs.q.new_empty(*inputs.q.shape[:3], inputs.u.shape[-1])
-    end = state.clone()
-    for group in layout.groups():
-        running = end[group.heads]
-        for chunk in inputs.chunks(group, layout.places()):
-            chunk.enter_(running)
-            weights = chunk.mask_(chunk.series.value(chunk.products()))
-            total = chunk.read(running, torch.bmm(weights, chunk.u))
-            y[group.heads, :, chunk.place] = total.unflatten(1, (groups, -1))
-            chunk.advance_(running)
-        inputs.leave_(running, group.heads)
-    if inputs.row_factor is not None:
-        y.mul_(inputs.row_factor[:, None])
+    q, u, state = given[0], given[2], given[4]
+    y, end = q.new_empty(*q.shape[:3], u.shape[-1]), state.clone()
+    for place in layout.spans(given[3] is not None):
+        inputs, out = Inputs.at(place, given, layout), y[:, :, place]
+        if can_stack(inputs):
+            return stacked(inputs, state)
+        for group in inputs.layout.groups():
+            running = end[group.heads]
+            for chunk in inputs.chunks(group, inputs.layout.places()):
+                chunk.enter_(running)
+                weights = chunk.mask_(chunk.series.value(chunk.products()))
+                total = chunk.read(running, torch.bmm(weights, chunk.u))
+                out[group.heads, :, chunk.place] = total.unflatten(1, (q.shape[1], -1))
+                chunk.advance_(running)
+            inputs.leave_(running, group.heads)
+        if inputs.row_factor is not None:
+            out.mul_(inputs.row_factor[:, None])
     return y, end
 
 
 def walk_backward(
-    given: Sequence[Any],
+    given: Given,
     layout: Layout,
     sums: tuple[Tensor, Tensor] | None,
     dy: Float[Tensor, "M G T U"],
     d_end: Float[Tensor, "M F U"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-    """The gradients of q, k, u, the decay and the state, which are ``given`` with rows after them; that of the decay
-    where the outputs and the last state are.
-    """
-    grads = chunk_gradients(*given, layout, dy, d_end)  # pyright: ignore[reportCallIssue]
-    d_decay = None
-    if sums is not None:
-        y, end = sums
-        at_query = None if layout.by_channel else (dy * y).sum((1, 3), dtype=torch.float64)
-        d_decay = grads.decay(at_query, None if d_end is None else d_end * end).to(given[3].dtype)
-    return grads.q, grads.k, grads.u, d_decay, grads.state
+    """The gradients of q, k, u, the decay and the state; that of the decay where the outputs and the last state are."""
+    if sums is None:
+        return chunk_gradients(given, layout, dy, d_end).all
+    y, end = sums
+    ends = None if d_end is None else d_end * end
+    return chunk_gradients(given, layout, dy, d_end, lambda at: row_dots(dy[:, :, at], y[:, :, at]).sum(1), ends).all
+
+
+def row_dots(x: Float[Tensor, "*rows U"], y: Float[Tensor, "*rows U"]) -> Float[Tensor, "*rows"]:
+    """The dot products of rows, to be summed along time."""
+    return (x * y).sum(-1).double()
 
 
 @dataclass
 class Gradients:
-    """Gradients that the walks fill, of tensors with the factors of a fold in them until `finish`."""
+    """Gradients that the walks fill, of tensors with the factors of a fold in them until a span is finished."""
 
-    given: tuple[Tensor, Tensor, Tensor]
-    """q, k and u."""
     y: Float[Tensor, "M G T U"]
     q: Float[Tensor, "M G T D"]
     k: Float[Tensor, "M T D"]
     u: Float[Tensor, "M T U"]
     state: Float[Tensor, "M F U"]
-    layout: Layout
+    decay: Tensor | None
 
-    def finish(self, inputs: Inputs) -> None:
-        """Those of the tensors as they were given."""
-        if inputs.fold is None:
-            return
-        if self.layout.by_channel:
-            self.q.mul_(inputs.fold.query[:, None])
-            self.k.mul_(inputs.fold.key)
-        else:
-            self.u.mul_(inputs.fold.key)
+    @property
+    def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
+        """In the order of the tensors."""
+        return self.q, self.k, self.u, self.decay, self.state
 
-    def decay(self, at_query: Float[Tensor, "M T"] | None, ends: Float[Tensor, "M F U"] | None) -> Tensor:
-        """That of the decay, from dy_i·y_i of each query and from d_end ⊙ end: a weight depends on c_i as its row does,
-        and on −c_j as the value does; or channel by channel as q_i, and as k_j.
-        """
-        q, k, u = self.given
-        if at_query is not None:
-            grad = at_query - (self.u * u).sum(-1, dtype=torch.float64)
-            if ends is not None:
-                grad[:, -1] += ends.sum((1, 2))
-            return grad
-        by_query = (self.q * q).sum(1)
-        change = by_query - self.k * k
-        if ends is not None:
-            change[:, -1] += _exponents(self.layout.features, ends.sum(-1))
-        # From the end to the position itself.
-        grad = change + change.sum(1, keepdim=True) - change.cumsum(1)
-        return grad.sub_(by_query) if self.layout.strict else grad
+    def at(self, place: slice, inputs: Inputs) -> Gradients:
+        """Those of a span, to be filled; dy with the factors of its rows."""
+        y = self.y[:, :, place]
+        y = y if inputs.row_factor is None else y * inputs.row_factor[:, None]
+        decay = None if self.decay is None else self.decay[:, place]
+        return Gradients(y, self.q[:, :, place], self.k[:, place], self.u[:, place], self.state, decay)
 
 
 def chunk_gradients(
-    q: Tensor,
-    k: Tensor,
-    u: Tensor,
-    decay: Tensor | None,
-    state: Tensor,
-    rows: Tensor | None,
+    given: Given,
     layout: Layout,
     dy: Float[Tensor, "M G T U"],
     d_end: Float[Tensor, "M F U"] | None = None,
+    at_query: Callable[[slice], Float[Tensor, "M C"]] | None = None,
+    ends: Float[Tensor, "M F U"] | None = None,
 ) -> Gradients:
-    """All gradients of the walk over the chunks, from those of its outputs and of its last state."""
-    inputs = Inputs.of(q, k, u, decay, rows, layout)
-    dy = dy if inputs.row_factor is None else dy * inputs.row_factor[:, None]
+    """All gradients of the walks over the chunks, from those of the outputs and of the last state.
+
+    That of the decay where ``at_query`` gives dy_i·y_i at some places; ``ends`` is d_end ⊙ end.
+    """
+    q, k, u, decay, state, _ = given
     d_state = torch.zeros_like(state) if d_end is None else d_end.clone()
-    grads = Gradients((q, k, u), dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, layout)  # pyright: ignore[reportCallIssue]
-    for group in layout.groups():
-        _backward_queries(inputs, group, grads, state[group.heads].clone())
-        _backward_keys(inputs, group, grads)
-    grads.finish(inputs)
+    d_decay = None if decay is None or at_query is None else torch.empty_like(decay)
+    grads = Gradients(dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, d_decay)  # pyright: ignore[reportCallIssue]
+    running, spans = state.clone(), layout.spans(decay is not None)
+    for place in spans:
+        inputs = Inputs.at(place, given, layout)
+        here = grads.at(place, inputs)
+        for group in inputs.layout.groups():
+            _backward_queries(inputs, group, here, running[group.heads])
+            inputs.leave_(running[group.heads], group.heads)
+        if inputs.fold is not None and layout.by_channel:
+            here.q.mul_(inputs.fold.query[:, None])
+    later = None if ends is None or d_decay is None else _of_ends(ends, layout)
+    for place in reversed(spans):
+        if len(spans) > 1:
+            inputs = Inputs.at(place, given, layout)
+            here = grads.at(place, inputs)
+        for group in inputs.layout.groups():
+            _backward_keys(inputs, group, here)
+        if inputs.fold is not None:
+            (here.k if layout.by_channel else here.u).mul_(inputs.fold.key)
+        if here.decay is not None and at_query is not None:
+            tensors = (q[:, :, place], k[:, place], u[:, place])
+            later = _decay_gradient(here, tensors, layout, at_query(place), later)
     return grads
+
+
+def _decay_gradient(
+    here: Gradients,
+    given: tuple[Tensor, Tensor, Tensor],
+    layout: Layout,
+    at_query: Float[Tensor, "M C"],
+    later: Tensor | None,
+) -> Tensor | None:
+    """Fill that of a span and give what the spans before it get from here on, from what this one gets.
+
+    A weight depends on c_i as its row does, and on −c_j as the value does; or, channel by channel, as q_i and as k_j.
+    """
+    q, k, u = given
+    assert here.decay is not None
+    if not layout.by_channel:
+        torch.sub(at_query, row_dots(here.u, u), out=here.decay)
+        if later is not None:  # the last state depends on the last c alone
+            here.decay[:, -1] += later
+        return None
+    by_query = (here.q * q).sum(1)
+    change = by_query - here.k * k
+    total = change.sum(1, keepdim=True) if later is None else change.sum(1, keepdim=True) + later
+    # From the end to the position itself.
+    torch.sub(change + total, change.cumsum(1), out=here.decay)
+    if layout.strict:
+        here.decay.sub_(by_query)
+    return total
+
+
+def _of_ends(ends: Float[Tensor, "M F U"], layout: Layout) -> Tensor:
+    """What the last state adds to the gradient of the last decay."""
+    if not layout.by_channel:
+        return ends.sum((1, 2))
+    return _exponents(layout.features, ends.sum(-1))[:, None]
 
 
 def _exponents(features: SymmetricFeatures, weights: Float[Tensor, "M F"]) -> Float[Tensor, "M D"]:
@@ -236,7 +272,7 @@ def _backward_queries(inputs: Inputs, group: Group, grads: Gradients, state: Flo
         grads.u[heads, place] = torch.bmm(weights.mT, dy)
         grads.k[heads, place] = torch.bmm(dx.mT, chunk.q)
         d_features = torch.bmm(state, times(dy, chunk.passing.from_past).mT)
-        d_past = features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+        d_past = features.query_backward(chunk.q.mT, d_features, chunk.rows)
         grads.q[heads, :, place] = torch.bmm(dx, chunk.k).add_(d_past.mT).unflatten(1, (grads.q.shape[1], -1))
         chunk.advance_(state)
 
@@ -249,5 +285,5 @@ def _backward_keys(inputs: Inputs, group: Group, grads: Gradients) -> None:
         place, passing = chunk.place, chunk.passing
         grads.u[heads, place] += times(torch.bmm(chunk.key_features().mT, d_state), passing.into_state)
         d_features = torch.bmm(d_state, times(chunk.u, passing.into_state).mT)
-        grads.k[heads, place] += features.key_backward(chunk.k.mT.contiguous(), d_features).mT
+        grads.k[heads, place] += features.key_backward(chunk.k.mT, d_features).mT
         chunk.retreat_(d_state, grads.y[heads, :, place].flatten(1, 2))

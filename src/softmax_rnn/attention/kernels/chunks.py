@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -23,6 +23,10 @@ from softmax_rnn.attention.visibility import Visibility
 
 TOGETHER = 16
 """Chunks whose decays are made in one go."""
+SPAN = 2048
+"""Positions whose decays are folded in at once: more would leave the cache."""
+Given = Sequence[Any]
+"""q (M, G, T, D), k (M, T, D), u (M, T, U), the decay or None, the state (M, F, U), the rows' coefficients or None."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Layout:
     strict: bool = False
     """Whether a query does not see the key of its own position."""
     is_regular: ClassVar[bool] = True
-    """Whether all chunks but the last are of one length, so that decays can be folded and made together."""
+    """Whether all chunks but the last are of one length, and decays can be folded in."""
 
     @cached_property
     def chunk(self) -> int:
@@ -53,6 +57,13 @@ class Layout:
     def places(self) -> list[slice]:
         """The positions of the chunks, in order."""
         return [slice(a, min(a + self.chunk, self.time)) for a in range(0, self.time, self.chunk)]
+
+    def spans(self, decays: bool) -> list[slice]:
+        """Stretches of chunks whose inputs are made together: all, or, where decays are folded in, a few."""
+        size = self.time
+        if decays and self.is_regular and self.visibility.first_key is None:
+            size = max(SPAN // self.chunk, 1) * self.chunk
+        return [slice(a, min(a + size, self.time)) for a in range(0, self.time, size)]
 
     @property
     def rows_together(self) -> bool:
@@ -176,6 +187,19 @@ class Inputs:
             return cls(q, k, u, rows, layout, decay=RunningDecay(decay))
         return cls(q, k, u * made.key, rows, layout, made)
 
+    @classmethod
+    def at(cls, span: slice, given: Given, layout: Layout) -> Inputs:
+        """Of a span, as if nothing came before it."""
+        q, k, u, decay, _, rows = given
+        if span == slice(0, layout.time):
+            return cls.of(q, k, u, decay, rows, layout)
+        if decay is not None:
+            before = None if layout.by_channel or not span.start else decay[:, span.start - 1, None]
+            decay = decay[:, span] if before is None else decay[:, span] - before
+        rows = None if rows is None else rows[:, :, span]
+        layout = replace(layout, time=span.stop - span.start)
+        return cls.of(q[:, :, span], k[:, span], u[:, span], decay, rows, layout)
+
     @property
     def row_factor(self) -> Float[Tensor, "M T 1"] | None:
         """What multiplies the outputs."""
@@ -217,7 +241,7 @@ class Inputs:
         chunk, seen = self.layout.chunk, self.layout.visibility
         chunks = ChunkKind(chunk, self.layout.strict, self.q.dtype, self.q.device)
         plain = self.decay is None and seen.first_key is None
-        count = TOGETHER if self.layout.is_regular else 1
+        count = TOGETHER if all(place.start % chunk == 0 for place in places) else 1
         for some in range(0, len(places), count):
             together = places[some : some + count]
             first, last = min(one.start for one in together), max(one.stop for one in together)

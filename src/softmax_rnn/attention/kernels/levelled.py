@@ -183,7 +183,7 @@ class _Gradients:
                 if block.start <= part.start < block.stop:
                     earlier[part.start] = grad.clone() if keep is None else grad * keep
         if d_features is not None:
-            d_key = self.layout.features.key_backward(chunk.k.mT.contiguous(), d_features)
+            d_key = self.layout.features.key_backward(chunk.k.mT, d_features)
             self.k[heads, place] += d_key.mT
         if before:
             query = chunk.query_features()
@@ -207,4 +207,4 @@ def _through_stack(
         step = torch.bmm(entry.sums, (decayed * read_column(own, entry.block, visit)).mT)
         d_features = step if d_features is None else d_features.add_(step)
     assert d_features is not None
-    return chunk.layout.features.query_backward(chunk.q.mT.contiguous(), d_features, chunk.rows)
+    return chunk.layout.features.query_backward(chunk.q.mT, d_features, chunk.rows)

@@ -18,7 +18,7 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels import blockwise, chunked
 from softmax_rnn.attention.kernels.block import Work
-from softmax_rnn.attention.kernels.chunks import Inputs, Layout
+from softmax_rnn.attention.kernels.chunks import Layout
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.spec import part_from_dict, part_to_dict
 from softmax_rnn.attention.visibility import Near, Visibility
@@ -197,7 +197,7 @@ def _chunked(
     score: str,
     sizes: list[int],
 ) -> tuple[Tensor, Tensor]:
-    return chunked.walk_forward(Inputs.of(q, k, u, decay, rows, _layout(q, k, first_key, score, sizes)), state)
+    return chunked.walk_forward((q, k, u, decay, state, rows), _layout(q, k, first_key, score, sizes))
 
 
 @_chunked.register_fake

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,11 +10,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.folding import in_chunks
 from softmax_rnn.attention.visibility import Visibility
 
 FADED_LOG = {torch.float32: -75.0, torch.float64: -650.0}
+PIECE = 16
+"""Positions between which decays are made one by one; beyond them they are products of two factors."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +81,7 @@ def pass_through(
     c = in_chunks(c[..., None], kind.size, c[:, -1:, None])[..., 0]
     before, end = torch.cat([before, c[:, :-1, -1]], 1)[..., None], c[..., -1:]
     from_past, into_state, keep = (_faded_exp_(log.to(kind.dtype)) for log in (c - before, end - c, end - before))
-    inside = None
-    if weighs:
-        allowed = torch.ones(kind.size, kind.size, dtype=torch.bool, device=kind.device).tril(-1 if kind.strict else 0)
-        inside = (c[..., :, None] - c[..., None, :]).to(kind.dtype)
-        # Masked before exp: a decay that would look into the future may overflow.
-        inside = _faded_exp_(inside.masked_fill_(~allowed, -torch.inf))
+    inside = _between_positions(c, kind) if weighs else None
     if seen.first_key is not None:
         first = seen.first_key[group.batches, place]
         first = in_chunks(first[..., None], kind.size, first[:, -1:, None])[..., 0]
@@ -94,6 +93,30 @@ def pass_through(
         if inside is not None:
             inside = inside * (position[:, None, :] >= first[..., None])
     return Passed(from_past, into_state, keep, inside)
+
+
+def _between_positions(c: Float[Tensor, "N chunks C"], kind: ChunkKind) -> Float[Tensor, "N chunks C C"]:
+    """e^(c_i − c_j) where j comes before i, else 0.
+
+    With e the end of the piece of j, an earlier piece than that of i, it is e^(c_i − e) · e^(e − c_j): where the past
+    only fades, both are at most 1.
+    """
+    many = c.shape[1] > 1  # the pieces of a single chunk would be small
+    fades = many and may_sync(c) and bool((c[..., 1:] <= c[..., :-1]).all())
+    size = PIECE if fades else kind.size
+    pieces = [slice(start, min(start + size, kind.size)) for start in range(0, kind.size, size)]
+    inside = torch.zeros(*c.shape, kind.size, dtype=kind.dtype, device=kind.device)
+    for number, rows in enumerate(pieces):
+        own = c[..., rows]
+        log = (own[..., :, None] - own[..., None, :]).to(kind.dtype)
+        # Masked before exp: a decay that would look into the future may overflow.
+        later = torch.ones(log.shape[-2:], dtype=torch.bool, device=kind.device).triu(0 if kind.strict else 1)
+        inside[..., rows, rows] = _faded_exp_(log.masked_fill_(later, -torch.inf))
+        for columns in pieces[:number]:
+            end = c[..., columns.stop - 1, None]
+            row, column = (_faded_exp_(x.to(kind.dtype)) for x in (own - end, end - c[..., columns]))
+            torch.mul(row[..., None], column[..., None, :], out=inside[..., rows, columns])
+    return torch.threshold_(inside, math.exp(FADED_LOG[kind.dtype]), 0.0)
 
 
 def _faded_exp_(log: Tensor) -> Tensor:

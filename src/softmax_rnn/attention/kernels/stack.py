@@ -49,10 +49,10 @@ class Visit:
         """The level at least of everything before the chunk: digits that changed since it began."""
         return bit_length(self._positions ^ self.before).clamp(max=self.tables.top)
 
-    @cached_property
+    @property
     def farthest(self) -> int:
-        """The largest reach."""
-        return int(self.reach.max())
+        """The largest reach: positions in order change ever higher digits."""
+        return min((self.positions[-1] ^ self.before).bit_length(), self.tables.top)
 
     def read_levels(self, block: Stretch) -> Int[Tensor, "R 1"]:
         """The level of a block of the past for each query; the heads of a group stand side by side."""
