@@ -7,8 +7,11 @@ import math
 import pytest
 import torch
 
+from attention.cases import attention, inputs
+from attention.compare import DTYPES, assert_same, run
 from softmax_rnn.attention.algebra import same_function
 from softmax_rnn.attention.formula import formula
+from softmax_rnn.attention.kernels import chunks
 from softmax_rnn.attention.parts import Decay, FixedDecay, ForgetGate, MambaDecay, Schedule
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
@@ -78,3 +81,36 @@ def test_mamba_reads_one_step_of_time_twice():
     assert [one.name for one in declared] == ["time_step", "log_rate"]
     with pytest.raises(InputError, match="divisor: expected a positive number, got 0"):
         ForgetGate(divisor=0)
+
+
+STEPS = {
+    "weak": lambda x: -0.01 * x,
+    "strong": lambda x: -30 * x,
+    "too strong for floats": lambda x: -1e4 * x,
+    "nothing, then everything": lambda x: torch.where(x < 0.9, 0, -500.0),
+    "growing": lambda x: 0.2 - 0.4 * x,
+    "growing far": lambda x: 3 - 6 * x,
+}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_decays_of_any_strength_in_chunks_of_their_real_size(kind, monkeypatch):
+    """Three spans of two chunks of 64: factors per position, or pieces of a chunk; against all pairs."""
+    monkeypatch.setattr(chunks, "SPAN", 128)
+    spec = VARIANTS["simple_gla"]
+    tensors = inputs(spec, time=290)
+    noise = torch.rand(tensors["forget_gate"].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    tensors["forget_gate"] = STEPS[kind](noise).to(torch.float32).double()
+    truth = run(attention(spec, form="parallel"), tensors)
+    for dtype in DTYPES:
+        given = {name: x.to(dtype) for name, x in tensors.items()}
+        assert_same(run(attention(spec, form="chunked"), given), truth, dtype)
+
+
+@pytest.mark.parametrize("name", ["gla", "rwkv6", "gated_deltanet", "mamba2_ssd"])
+def test_spans_are_one_sequence(name, monkeypatch):
+    spec = VARIANTS[name]
+    tensors = inputs(spec, time=290)
+    truth = run(attention(spec, form="chunked"), tensors)
+    monkeypatch.setattr(chunks, "SPAN", 128)
+    assert_same(run(attention(spec, form="chunked"), tensors), truth, torch.float64)
