@@ -69,14 +69,52 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+FILTERS = {
+    "--like": damage.NAMES,
+    "--family": ("paper", "decays", "taylor", "orders and powers", "", "pap", "zzz", "٣"),
+    "--state": ("fixed", "growing", "fixed", "", "none"),
+    "--part": ("exp", "cosine", "l2", "forget_gate", "window 64", "", "expp", "*"),
+}
+
+
 def variants(random: Random, folder: Path) -> Case:
-    """The table; its head dimension must be the one that was given."""
-    number = random.choice(damage.NUMBERS)
+    """The table, filtered; its head dimension must be the one that was given, and each row have the part."""
+    number, part = random.choice(damage.NUMBERS if random.random() < 0.5 else ("8", "64")), ""
+    typed = ["variants", "--json", "--head-dim", number]
+    for option, values in FILTERS.items():
+        if random.random() < 0.25:
+            typed += [option, random.choice(values)]
+            part = typed[-1] if option == "--part" else part
 
     def check(out: str) -> None:
-        assert json.loads(out)["head_dim"] == Decimal(number)
+        value = json.loads(out)
+        assert value["head_dim"] == Decimal(number)
+        assert all(part.partition(" ")[0] in json.dumps(row["spec"]) for row in value["variants"])
 
-    return Case(["variants", "--json", "--head-dim", number], check)
+    return Case(typed, check)
+
+
+CONVERSION = ("window", "sinks", "order", "distil", "distil.rank", "distil.weights", "data", "spec", "stages", "keep")
+
+
+def linearise(random: Random, folder: Path) -> Case:
+    """A conversion, planned and not run: the plan has the attention that was asked for."""
+    name = variant(random, folder)
+    typed = ["linearise", random.choice(["runs/text/final"] * 5 + ["notes", "smolm2", ""]), "--to", name]
+    for option in ("--tokens", "--context", "--seed", "--keep-loss", "--state-bytes", "--convert-layers"):
+        if random.random() < 0.15:
+            typed += [option, random.choice([*damage.NUMBERS, "3%", "50k"])]
+    if random.random() < 0.3:
+        typed += ["--stages", random.choice(["calibrate", "distil", "calibrate,distil", "", "distil,calibrate"])]
+    if random.random() < 0.3:
+        typed += ["--set", f"{random.choice(CONVERSION)}={random.choice(['1', '2', '{}', 'banana', '-1', '1e300'])}"]
+
+    def check(out: str) -> None:
+        config = json.loads(out)["config"]
+        if "--set" not in typed:
+            assert _holds(config["spec"], _given_parts(name)), (name, config["spec"])
+
+    return Case([*typed, "--dry-run", "--json"], check)
 
 
 def verify(random: Random, folder: Path) -> Case:
@@ -142,7 +180,7 @@ def words(random: Random, folder: Path) -> Case:
 
 
 KINDS: dict[Callable[[Random, Path], Case], int] = {
-    explain: 26, variants: 4, verify: 4, dry_run: 22, study: 12, words: 8,
-    runs.train: 4, runs.resume: 4, runs.cached: 3, runs.data: 4, runs.compare: 9, runs.report: 5, runs.generate: 4,
-    runs.state: 3, runs.terms: 1,
+    explain: 24, variants: 5, verify: 3, dry_run: 20, study: 11, words: 8, linearise: 8,
+    runs.train: 4, runs.resume: 4, runs.cached: 3, runs.data: 4, runs.compare: 8, runs.report: 5, runs.checked: 4,
+    runs.board: 3, runs.generate: 4, runs.state: 3, runs.terms: 1,
 }  # fmt: skip

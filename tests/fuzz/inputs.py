@@ -17,6 +17,7 @@ from study.tiny import SETTINGS
 OUT = "out"
 """Everything that a command is asked to write goes here."""
 SETTABLE = ("steps", "warmup_steps", "weight_decay", "seed", "precision", "trackers", "variants.mine", "data.pairs")
+SETTABLE += ("layers", "layers.0", "layers.0-1", "measure_scores")
 SETTABLE += ("model.hidden_size", "model.dtype", "model.hidden_act", "model.attention_spec", "model.rms_norm_eps")
 Check = Callable[[str], None]
 

@@ -143,6 +143,35 @@ def report(random: Random, folder: Path) -> Case:
     return Case(["report", *runs, "--output", OUT, "--json", *figures], check)
 
 
+def checked(random: Random, folder: Path) -> Case:
+    """A saved result, whole or damaged, whose sample is listed: finished runs of the file."""
+    shutil.copy("good.yaml", folder / "runs.yaml")  # the name of a study is that of its file
+    saved = Path(_study(random, folder), "results.json")
+    count = random.choice(["1", "2", "9", "0", "-1", "two"])
+
+    def check(out: str) -> None:
+        names = [run["name"] for run in json.loads(saved.read_text())["runs"] if run["state"] == "finished"]
+        assert 1 <= len(json.loads(out)["runs"]) <= int(count) and set(json.loads(out)["runs"]) <= set(names)
+
+    words = ["study", "case/runs.yaml", "--check", str(saved), "--runs", count, "--dry-run", "--json"]
+    return Case([*words, "--output", OUT], check)
+
+
+def board(random: Random, folder: Path) -> Case:
+    """A folder of saved results, of which some are damaged: a page, and every number of it in a file."""
+    place = folder / "board"
+    place.mkdir()
+    for number in range(random.choice([1, 2, 3])):
+        shutil.copy(Path(_study(random, folder), "results.json"), place / f"{number}.json")
+
+    def check(out: str) -> None:
+        value = json.loads(out)
+        assert value == json.loads(Path(OUT, "claims.json").read_text())
+        assert len(value["studies"]) >= 1 and "</html>" in Path(OUT, "report.html").read_text()
+
+    return Case(["report", "case/board", "--output", OUT, "--json"], check)
+
+
 def generate(random: Random, folder: Path) -> Case:
     """A small model of text whose files are damaged, or options that are wrong."""
     shutil.copytree("runs/text/final", folder / "model")
