@@ -74,7 +74,7 @@ def test_unknown_names_are_refused_with_the_nearest(given, said):
         ({"data": {"test_fraction": 2}}, "test_fraction: expected a number less than 1, got 2"),
         ({"model": 5}, "model: expected a valid dictionary, got 5"),
         ({"model": {"num_hidden_layers": 0}}, "model.num_hidden_layers: expected 1 or more, got 0"),
-        ({"model": {"hidden_size": "wide"}}, "expected int, got str"),
+        ({"model": {"hidden_size": "wide"}}, "model.hidden_size: expected a whole number, got 'wide'"),
         ({"model": {"num_attention_heads": 3}}, "not a multiple"),
         ({"model": {"max_position_embeddings": 8}}, "model.max_position_embeddings: expected 256 or more, got 8"),
         ({"context": 0}, "context: expected a number greater than 0, got 0"),
@@ -82,7 +82,7 @@ def test_unknown_names_are_refused_with_the_nearest(given, said):
         ({"learning_rate": 1e300}, "learning_rate: expected a number less than or equal to 1"),
         ({"model": {"dtype": "banana"}}, "model.dtype: not an option of a run: weights are float32"),
         ({"model": {"size": "small"}}, "model.size: not an option of a run: `size` belongs beside"),
-        ({"model": {"rms_norm_eps": "tiny"}}, "'rms_norm_eps' expected float, got str"),
+        ({"model": {"rms_norm_eps": "tiny"}}, "model.rms_norm_eps: expected a number, got 'tiny'"),
         (None, "settings: expected a dictionary of settings by name, got None"),
     ],
 )

@@ -100,7 +100,7 @@ def test_two_studies(trained, tmp_path, capsys):
     [
         ("7", "line 1: expected measurements by name, got 7"),
         ('{"loss": 1.0}', "line 1: step is missing"),
-        ('{"step": 1, "loss": "low"}', "line 1: loss: expected a number, got 'low'"),
+        ('{"step": 1, "loss": "low"}', "line 1: loss: expected a finite number, got 'low'"),
         ('{"step": 1, "test_loss": 2.0}', "line 1: test_accuracy is missing"),
     ],
 )

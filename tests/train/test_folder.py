@@ -74,7 +74,7 @@ def test_the_result_is_there_when_the_run_is_finished(folder):
         ('{"step": 1}\n' + "[" * 100_000 + '\n{"step": 3}\n', "line 2 is damaged; restore the file"),
         ("7\n", "line 1: expected measurements by name, got 7"),
         ('{"loss": 1.0}\n', "line 1: step is missing"),
-        ('{"step": true}\n', "line 1: step: expected a number, got True"),
+        ('{"step": true}\n', "line 1: step: expected a whole number, got True"),
     ],
 )
 def test_damaged_metrics_are_refused_before_anything_is_dropped(folder, text, said):

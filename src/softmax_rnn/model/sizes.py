@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -54,5 +55,17 @@ def build_config(
     try:
         return SoftmaxRNNConfig(**options)
     except StrictDataclassError as error:
-        reason = error.__cause__ or error
-        raise InputError(f"model: {' '.join(str(reason).split())}") from error
+        raise InputError(_in_words(" ".join(str(error.__cause__ or error).split()))) from error
+
+
+def _in_words(reason: str) -> str:
+    """What transformers says about an option of the wrong type.
+
+    >>> _in_words("Field 'hidden_size' expected int, got str (value: 'wide')")
+    "model.hidden_size: expected a whole number, got 'wide'"
+    """
+    kinds = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}
+    field = re.fullmatch(r"Field '(\w+)' expected (\w+), got \w+ \(value: (.*)\)", reason)
+    if field is None or field[2] not in kinds:
+        return f"model: {reason}"
+    return f"model.{field[1]}: expected {kinds[field[2]]}, got {field[3]}"

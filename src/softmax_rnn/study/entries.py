@@ -124,7 +124,7 @@ def _check_line(line: dict[str, Any], number: int) -> None:
         values = value if name == "test_loss_by_position" and isinstance(value, list) else [value]
         for one in values:
             if one is not None and not is_number(one):
-                raise InputError(f"line {number}: {name}: expected a number, got {shown(one)}")
+                raise InputError(f"line {number}: {name}: expected a finite number, got {shown(one)}")
     if "loss" in line and line["tokens"] is None:
         raise InputError(f"line {number}: tokens: expected a number, got None")
 

@@ -146,7 +146,9 @@ class RunFolder:
             if "step" not in line:
                 raise InputError(f"runs: {path}: line {number}: step is missing")
             if not is_integer(line["step"]):
-                raise InputError(f"runs: {path}: line {number}: step: expected a number, got {shown(line['step'])}")
+                raise InputError(
+                    f"runs: {path}: line {number}: step: expected a whole number, got {shown(line['step'])}"
+                )
             lines.append(line)
         return lines
 
