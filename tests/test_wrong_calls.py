@@ -85,7 +85,7 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     # the model
     "misspelt size": (lambda: build_config("nanno"), "unknown size 'nanno'; did you mean 'nano'?"),
     "heads that do not fit": (lambda: build_config(num_attention_heads=3), "is not a multiple of the number of"),
-    "option in words": (lambda: build_config(vocab_size="many"), "model.vocab_size: expected a whole number, got 'many'"),
+    "option in words": (lambda: build_config(vocab_size="many"), "model.vocab_size: expected a whole number, got"),
     "no input": (lambda: model(), "input_ids: expected exactly one of input_ids and inputs_embeds"),
     "tokens of floats": (lambda: model(input_ids=IDS.float()), "input_ids: expected whole numbers, got torch.float32"),
     "tokens in a list": (lambda: model(input_ids=[[1, 2]]), "input_ids: expected a tensor, got list"),
