@@ -78,6 +78,8 @@ CALLS: dict[str, tuple[Callable[[], object], str]] = {
     "wider state": (lambda: sr.extend(TAYLOR, Q, Q, Q, state(key_dim=8)), "the call needs (1, 2, 15, 5)"),
     # specs
     "explain a name": (lambda: sr.explain("softmax"), "spec: expected an AttentionSpec, such as VARIANTS[name]"),
+    **{f"{call.__name__} of names": (lambda f=call, n=count: f(*["softmax"] * n), "VARIANTS[name], got str")
+       for call, count in ((sr.formula, 1), (sr.choose, 1), (sr.simplify, 1), (sr.diff, 2), (sr.same_function, 2))},
     "misspelt part": (lambda: sr.AttentionSpec.from_dict({"scor": None}), "unknown part 'scor'; did you mean 'score'?"),
     "a list of parts": (lambda: sr.AttentionSpec.from_dict([1]), "spec: expected parts by name, got a list"),
     "torn JSON": (lambda: sr.AttentionSpec.from_json("{"), "spec is not valid JSON: Expecting property name"),

@@ -25,7 +25,7 @@ from softmax_rnn.attention.parts import (
     Window,
 )
 from softmax_rnn.attention.parts.base import axes_shape
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
 
 
@@ -60,6 +60,7 @@ def simplify(spec: AttentionSpec) -> AttentionSpec:
     ...     "gated_softmax_no_gate_L2norm_nodivS_noclamp"]
     True
     """
+    check_spec(spec)
     if is_scale_invariant(spec):
         if is_positive_row_factor(spec):
             spec = replace(spec, normaliser=None)
@@ -106,6 +107,8 @@ def same_function(a: AttentionSpec, b: AttentionSpec) -> bool:
     >>> same_function(VARIANTS["softmax"], VARIANTS["softmax_divs"])
     False
     """
+    check_spec(a)
+    check_spec(b)
     return _function(a) == _function(b)
 
 
@@ -120,6 +123,8 @@ def diff(a: AttentionSpec, b: AttentionSpec) -> dict[str, tuple[Part | None, Par
     >>> list(diff(VARIANTS["softmax"], VARIANTS["softmax_divs"]))
     ['score', 'normaliser']
     """
+    check_spec(a)
+    check_spec(b)
     pairs = {field.name: (getattr(a, field.name), getattr(b, field.name)) for field in fields(AttentionSpec)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

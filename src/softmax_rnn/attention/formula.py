@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 
 
 def formula(spec: AttentionSpec) -> str:
     """One line: the output o of a query, then the weight w of a key."""
+    check_spec(spec)
     weight, gate = spec.score.text(_dot(spec)), spec.forget_gate
     if gate and not gate.by_channel:
         weight += " · decay"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from softmax_rnn.attention.forms import FORMS
 from softmax_rnn.attention.situation import TYPICAL, Situation
-from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.errors import InputError, unknown_name
 
 __all__ = ["FORMS", "TYPICAL", "Plan", "Situation", "choose"]
@@ -28,6 +28,7 @@ def choose(spec: AttentionSpec, situation: Situation = TYPICAL, form: str | None
     >>> choose(VARIANTS["softmax"]).form
     'fused'
     """
+    check_spec(spec)
     if form is not None:
         return _forced(spec, situation, form)
     refusals = {name: row.refuse(spec, situation) for name, row in FORMS.items()}
