@@ -44,7 +44,9 @@ def test_order_4_at_dimension_64_keeps_softmax():
 
 def test_the_context_decides():
     assert advise(SMOLLM2, [2], longest_context=1000).verdicts == ["keep softmax"]
-    assert advise(SMOLLM2, [2], longest_context=2000).verdicts == ["order 2 from 1,090 tokens on"]
+    long = advise(SMOLLM2, [2], longest_context=2000)
+    assert long.verdicts == ["order 2 from 1,090 tokens on"]
+    assert long.summary == "A fixed state pays in every layer."
 
 
 def test_small_heads_allow_high_orders_but_not_too_high():

@@ -103,6 +103,8 @@ class Advice:
         if not changed:
             return "Keep softmax in every layer: no fixed state beats the cache of keys and values within the context."
         kept = len(self.layers) - len(changed)
+        if not kept:
+            return "A fixed state pays in every layer."
         return f"A fixed state pays in {len(changed)} of {len(self.layers)} layers; keep softmax in the other {kept}."
 
     def specs(self, ranges: Sequence[HeadRanges] | None = None) -> list[AttentionSpec]:

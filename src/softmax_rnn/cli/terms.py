@@ -46,7 +46,7 @@ def terms(
     from softmax_rnn.analysis.methods import METHODS
     from softmax_rnn.analysis.perplexity import read_text
     from softmax_rnn.analysis.terms import check_arguments, most_steps, terms_record
-    from softmax_rnn.console import progress
+    from softmax_rnn.console import plural, progress
     from softmax_rnn.files import folder_with, write_json
     from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
     from softmax_rnn.train.progress import duration
@@ -86,7 +86,7 @@ def terms(
         return
     _print(value)
     places = ", ".join(str(path) for path in files[:2])
-    print(f"results: {places} and {len(files) - 2} figures, in {duration(time.monotonic() - began)}")
+    print(f"results: {places} and {plural(len(files) - 2, 'figure')}, in {duration(time.monotonic() - began)}")
 
 
 def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
@@ -101,7 +101,8 @@ def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
 
 def _print(value: dict[str, Any]) -> None:
     shown = [layer["dominant_order"] for layer in value["layers"]]
-    print(f"{value['model']}, {value['tokens']} tokens: dominant order {min(shown)} to {max(shown)} over the layers")
+    orders = f"{min(shown)} to {max(shown)} over the" if min(shown) < max(shown) else f"{shown[0]} in all"
+    print(f"{value['model']}, {value['tokens']} tokens: dominant order {orders} layers")
     if value["window"] is not None:
         print(f"read in windows of {value['context']} tokens: a layer of this model sees {value['window']} keys")
     if "near_far" in value:
