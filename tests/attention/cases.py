@@ -145,12 +145,12 @@ def truth(name: str, mask: str) -> Result:
     return run(LITERAL[name], inputs(VARIANTS[name], time=time), **MASKS[mask](time))
 
 
-def refusal(spec: AttentionSpec, form: str, mask: str = "plain", key_dim: int = D) -> str | None:
-    return FORMS[form].refuse(spec, Situation(key_dim=key_dim, holes=mask in HOLES))
+def refusal(spec: AttentionSpec, form: str, mask: str = "plain", key_dim: int = D, unread: bool = False) -> str | None:
+    return FORMS[form].refuse(spec, Situation(key_dim=key_dim, holes=mask in HOLES, unread=unread))
 
 
-def allowed_forms(spec: AttentionSpec, mask: str = "plain", key_dim: int = D) -> list[str]:
-    return [form for form in FORMS if refusal(spec, form, mask, key_dim) is None]
+def allowed_forms(spec: AttentionSpec, mask: str = "plain", key_dim: int = D, unread: bool = False) -> list[str]:
+    return [form for form in FORMS if refusal(spec, form, mask, key_dim, unread) is None]
 
 
 # ---- which names stand for the others

@@ -11,6 +11,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.host_sync import like_a_device
+
 WAITS = {
     "_local_scalar_dense",
     "item",
@@ -63,4 +66,11 @@ class _Methods(TorchFunctionMode):
 def no_sync() -> Iterator[None]:
     """Inside, the first read raises."""
     with _Operators(), _Methods():
+        yield
+
+
+@contextmanager
+def as_on_a_device() -> Iterator[None]:
+    """Inside, looks are neither made nor possible."""
+    with nonpositive.counted(), like_a_device(), no_sync():
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from re import sub
 from typing import Any
@@ -16,9 +16,10 @@ from attention.cases import AXES, MASKS, NAMES, fresh_state, inputs
 from attention.compare import Result, assert_same, run
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend, step
-from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels
+from softmax_rnn.attention.parts import KeptKeys, Levels
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import LevelState, State
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 QUICK = [("taylor_2", "both"), pytest.param("forgetting_transformer", "plain", marks=pytest.mark.slow)]
 INDUCTOR = ["gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6", "retnet", "alibi", "performer_64"]
 LENGTHS = (40, 65)
-GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, (ChunkEnds, KeptKeys))]
+GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, KeptKeys)]
 
 
 @pytest.fixture(autouse=True)
@@ -89,23 +90,57 @@ def test_inductor(name: str) -> None:
 
 
 STEPS = [("taylor_2", "aot_eager")]
-STEPS += [pytest.param(*one, marks=pytest.mark.slow) for one in (("retnet", "aot_eager"), ("taylor_2", "inductor"))]
+MORE_STEPS = [
+    ("retnet", "aot_eager"),
+    ("taylor_2", "inductor"),
+    ("log_linear_mamba2", "aot_eager"),
+    ("log_linear_taylor_2", "aot_eager"),
+    ("kept_keys_64", "aot_eager"),
+]
+STEPS += [pytest.param(*one, marks=pytest.mark.slow) for one in MORE_STEPS]
+
+
+def places(state: State) -> dict[str, int]:
+    return {name: x.data_ptr() for name, x in state.tensors.items()}
+
+
+def tokens(given: dict[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """The arguments of `step`, one position after another."""
+    for t in range(given["q"].shape[2]):
+        now = {n: x.select(AXES[n], t) if n in AXES else x for n, x in given.items()}
+        yield {f"{n}_t" if n in "qkv" else n: x for n, x in now.items()}
+
+
+@pytest.mark.parametrize("name", ["taylor_2", "log_linear_mamba2", "kept_keys_64"])
+def test_a_step_in_place_writes_where_the_state_stands(name: str) -> None:
+    spec = VARIANTS[name]
+    given = inputs(spec, time=7)
+    whole, state, seen = attend(spec, **given), fresh_state(spec, given), []
+    with torch.no_grad(), nonpositive.counted():
+        for t, now in enumerate(tokens(given)):
+            output, state = step(spec, state=state, in_place=True, **now)
+            torch.testing.assert_close(output, whole[:, :, t], rtol=1e-10, atol=1e-10)
+            seen.append(places(state))  # the states of levels get their places with the first token
+    assert all(one == seen[0] for one in seen)
 
 
 @pytest.mark.parametrize(("name", "backend"), STEPS)
 def test_a_step_is_one_graph_that_writes_where_the_state_stands(name: str, backend: str) -> None:
     spec = VARIANTS[name]
-    given = inputs(spec, time=4)
-    state = expected = fresh_state(spec, given)
-    places = {name: x.data_ptr() for name, x in state.tensors.items()}
+    given = inputs(spec, time=5)
+    rest, state = tokens(given), fresh_state(spec, given)
+    expected = state
+    if isinstance(state, LevelState):  # the first token gives every level its place
+        with torch.no_grad():
+            _, state = step(spec, state=state, in_place=True, **next(rest))
+        expected = State.from_tensors({name: x.clone() for name, x in state.tensors.items()})
+    before = places(state)
     graph, counter = compiled(lambda tensors, state: step(spec, state=state, in_place=True, **tensors)[0], backend)
     with torch.no_grad(), nonpositive.counted():
-        for t in range(4):
-            now = {n: x.select(AXES[n], t) if n in AXES else x for n, x in given.items()}
-            tensors = {f"{n}_t" if n in "qkv" else n: x for n, x in now.items()}
+        for tensors in rest:
             output, expected = step(spec, state=expected, **tensors)
             torch.testing.assert_close(graph(tensors, state), output, rtol=1e-10, atol=1e-10)
-    assert {name: x.data_ptr() for name, x in state.tensors.items()} == places
+    assert places(state) == before
     assert not state.fresh and counter.frame_count <= 2  # an empty state, and a filled one
 
 

@@ -7,7 +7,7 @@ other tests compare with the oracle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -17,7 +17,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from attention.cases import (
     KINDS,
     MASKS,
-    NAMES,
     allowed_forms,
     attention,
     in_pieces,
@@ -27,25 +26,12 @@ from attention.cases import (
     step_by_step,
 )
 from attention.compare import assert_close, assert_same, run, seeded
-from attention.no_sync import SyncError, no_sync
+from attention.no_sync import SyncError, as_on_a_device, no_sync
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.host_sync import like_a_device
-from softmax_rnn.attention.parts import ChunkEnds, Levels
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-
-
-@contextmanager
-def as_on_a_device():
-    """Values are not read, and cannot be."""
-    with nonpositive.counted(), like_a_device(), no_sync():
-        yield
-
-
-READING = [name for name in NAMES if isinstance(VARIANTS[name].structure, (Levels, ChunkEnds))]
-"""Levels and ends of chunks depend on positions that the host reads; the page about devices says so."""
-WITHOUT_READS = [name for name in NAMES if name not in READING]
 
 
 def assert_unexpected_is_same(function: Callable[..., Tensor], name: str, mask: str, dtype: torch.dtype) -> None:
@@ -70,26 +56,26 @@ def test_a_boolean_index_is_a_look() -> None:
 
 
 @pytest.mark.parametrize("mask", [pytest.param("plain", marks=pytest.mark.slow), "both"])
-@pytest.mark.parametrize("name", some(names=WITHOUT_READS))
+@pytest.mark.parametrize("name", some())
 def test_every_row_on_its_default_form(name: str, mask: str) -> None:
     assert_unexpected_is_same(attention(VARIANTS[name]), name, mask, torch.float64)
 
 
-@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
+@pytest.mark.parametrize("name", some(KINDS))
 def test_every_form(name: str, many_chunks: None) -> None:
     spec = VARIANTS[name]
-    for form in allowed_forms(spec):
+    for form in allowed_forms(spec, unread=True):
         assert_unexpected_is_same(attention(spec, form=form), name, "both", torch.float32)
 
 
-@pytest.mark.parametrize("name", some(names=WITHOUT_READS))
+@pytest.mark.parametrize("name", some())
 def test_pieces_and_steps(name: str) -> None:
     time = length_of(name)
     for function in (in_pieces(VARIANTS[name], [time // 2]), step_by_step(VARIANTS[name], prefill=time - 3)):
         assert_unexpected_is_same(function, name, "padded", torch.float64)
 
 
-@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
+@pytest.mark.parametrize("name", some(KINDS))
 def test_steps_without_gradients(name: str) -> None:
     """A step that nobody differentiates takes fewer calls, on a CPU and on a device."""
     time = length_of(name)
@@ -101,7 +87,7 @@ def test_steps_without_gradients(name: str) -> None:
             assert_close(steps(**given, **MASKS["padded"](time)), known)
 
 
-@pytest.mark.parametrize("name", some(KINDS, WITHOUT_READS))
+@pytest.mark.parametrize("name", some(KINDS))
 def test_long_inputs_without_numbers(name: str) -> None:
     """On the meta device there are no values to read; the forms are those of long inputs, forward and backward."""
     spec, time = VARIANTS[name], 300

@@ -10,6 +10,7 @@ import torch
 from attention import test_chunk_ends, test_levels, test_near_far, test_window
 from attention.cases import MASKS, T, allowed_forms, attention, in_pieces, inputs, step_by_step
 from attention.compare import DTYPES, assert_same, run
+from attention.no_sync import as_on_a_device
 from softmax_rnn.attention.forms import blockwise, chunked, fused
 
 pytestmark = pytest.mark.filterwarnings("ignore::softmax_rnn.attention.nonpositive.NonPositiveWarning")
@@ -59,3 +60,27 @@ def test_pieces_and_steps_equal_the_whole(name, mask):
     functions = [in_pieces(spec, [1, 7, 11]), step_by_step(spec, prefill=9)]
     for function in functions if mask == "padded" else [step_by_step(spec)]:
         assert_same(run(function, inputs(spec), **MASKS[mask](T)), truth(name, mask), torch.float64)
+
+
+FOUND = [name for name in SPECS if name.startswith(("levels", "chunk_ends"))]
+"""Where blocks and chunks begin depends on masks and on the past; on a device nobody knows."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("mask", ["plain", pytest.param("padded", marks=pytest.mark.slow), "both"])
+def test_without_a_look(name, mask):
+    spec = SPECS[name][0]
+    for form in allowed_forms(spec, unread=mask != "plain"):
+        with as_on_a_device():
+            got = run(attention(spec, form=form), inputs(spec), **MASKS[mask](T))
+        assert_same(got, truth(name, mask), torch.float64)
+
+
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("mask", ["plain", "padded"])
+def test_pieces_and_steps_without_a_look(name, mask):
+    spec = SPECS[name][0]
+    for function in (in_pieces(spec, [1, 7, 11]), step_by_step(spec, prefill=9)):
+        with as_on_a_device():
+            got = run(function, inputs(spec), **MASKS[mask](T))
+        assert_same(got, truth(name, mask), torch.float64)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.call import check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
+from softmax_rnn.attention.host_sync import like_a_device
+from softmax_rnn.attention.quick_step import quick_step
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import FixedState, State, init_state
+from softmax_rnn.attention.state import LevelState, State, init_state
 from softmax_rnn.errors import InputError
 
 __all__ = ["attend", "extend", "init_state", "step"]
@@ -79,6 +83,11 @@ def extend(
 
         options = {"key_mask": key_mask, "form": form, "nonpositive": nonpositive}
         return compiled.extend(spec, q, k, v, state, **options, **tensors)
+    if getattr(state, "quick", None) is not None and key_mask is None and not tensors and form is None:
+        q_t, k_t, v_t = (x.squeeze(2) if isinstance(x, Tensor) and x.dim() == 4 else x for x in (q, k, v))
+        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
+        if taken is not None:
+            return taken[0].unsqueeze(2), taken[1]
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
     return run_on(call, state, form)
@@ -109,6 +118,11 @@ def step(
     >>> out.shape
     torch.Size([1, 2, 4])
     """
+    taken = None
+    if key_mask is None and not tensors and not torch.compiler.is_dynamo_compiling():
+        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
+    if taken is not None:
+        return (taken[0], _written(state, taken[1])) if in_place else taken
     for name, x in (("q_t", q_t), ("k_t", k_t), ("v_t", v_t)):
         if not isinstance(x, Tensor) or x.dim() != 3:
             came = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
@@ -116,25 +130,28 @@ def step(
     check_spec(spec)
     axes = {name: declared.time_axis for name, declared in spec.declared.items()}
     widened = {name: _with_time(x, axes.get(name)) for name, x in tensors.items()}
-    if in_place and not isinstance(state, FixedState):
+    if in_place and (not isinstance(state, State) or state.grows):
         raise InputError("in_place: expected a state of fixed size; the state of this spec grows with the context")
-    output, after = extend(
-        spec,
-        q_t.unsqueeze(2),
-        k_t.unsqueeze(2),
-        v_t.unsqueeze(2),
-        state,
-        key_mask=key_mask.unsqueeze(-1) if isinstance(key_mask, Tensor) else key_mask,
-        form="recurrent",
-        nonpositive=nonpositive,
-        **widened,
-    )
-    if in_place:
-        for name, x in state.tensors.items():
-            x.copy_(after.tensors[name])
-        state.mark(fresh=False)
-        return output[:, :, 0], state
-    return output[:, :, 0], after
+    # On a CPU the states of levels come and go; those of a device have places of their own.
+    fixed = in_place and isinstance(state, LevelState) and not torch.compiler.is_dynamo_compiling()
+    with like_a_device() if fixed else nullcontext():
+        output, after = extend(
+            spec,
+            q_t.unsqueeze(2),
+            k_t.unsqueeze(2),
+            v_t.unsqueeze(2),
+            state,
+            key_mask=key_mask.unsqueeze(-1) if isinstance(key_mask, Tensor) else key_mask,
+            form="recurrent",
+            nonpositive=nonpositive,
+            **widened,
+        )
+    return output[:, :, 0], _written(state, after) if in_place else after
+
+
+def _written(state: State, after: State) -> State:
+    state.overwrite(after)
+    return state
 
 
 def _with_time(x: Tensor | None, axis: int | None) -> Tensor | None:

@@ -4,6 +4,9 @@ All queries of a chunk see the same ends. So the queries of a chunk of L stand s
 key head do, and with each chunk arrives the end of the one before it: an ordinary causal contraction over T/L places,
 which every form serves. The query's own key is one weight, added afterwards. Padding and packed documents only change
 where chunks begin.
+
+How many chunks there are depends on masks and on the past. Where these may not be looked at, there are as many cells as
+there can be at most; packed documents, which can be of any number, hide what is no end from each query, pair by pair.
 """
 
 from __future__ import annotations
@@ -19,10 +22,15 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import NOTHING, Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
-from softmax_rnn.attention.forms import Form
+from softmax_rnn.attention.forms import FORMS, Form
+from softmax_rnn.attention.forms.form import FormWithKeys
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.state import FixedState, GrowingState, State
-from softmax_rnn.attention.visibility import Visibility
+from softmax_rnn.attention.visibility import Near, Visibility
+
+SPARE = 64
+"""Places of a state that may be empty before they are cleared."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +53,10 @@ class Cells:
         """The cells of positions that are counted in their segments, padding left out."""
         batch, time = positions.shape
         t = torch.arange(time, device=positions.device).expand(batch, -1)
-        chunk = positions // length
-        other = torch.zeros_like(chunk, dtype=torch.bool) if seen.first_key is None else seen.first_key == t
-        changes = torch.nn.functional.pad(chunk[:, 1:] != chunk[:, :-1], (1, 0)) & ~other
-        begins = changes | other | (t == 0)
-        since = t - torch.where(begins, t, 0).cummax(1).values
+        changes, chunk_start = _chunk_starts(positions, seen, length)
+        since = t - chunk_start
         cell = (since % length == 0).cumsum(1) - 1
-        count = int(cell.max()) + 2
+        count = int(cell.max()) + 2 if may_sync(cell) else _most(time, length, seen.is_plain) + 1
         start = torch.full((batch, count), time, device=t.device)
         start = start.scatter_reduce(1, cell, t, "amin")
         newest = positions[:, -1:] + (1 if seen.key_mask is None else seen.key_mask[:, -1:].long())
@@ -99,6 +104,23 @@ class Cells:
         return _gather(torch.nn.functional.pad(c, (1, 0)), self.start, 2)
 
 
+def _most(time: int, length: int, is_plain: bool) -> int:
+    """How many cells so many positions can have: one per chunk that they touch, and padding may cut each in two."""
+    chunks = -(-time // length) + 1
+    return min(time, chunks if is_plain else 2 * chunks)
+
+
+def _chunk_starts(
+    positions: Int[Tensor, "B T"], seen: Visibility, length: int
+) -> tuple[Bool[Tensor, "B T"], Int[Tensor, "B T"]]:
+    """Where a new chunk of a segment begins, and where that of each position began, among the positions of the call."""
+    t = torch.arange(positions.shape[1], device=positions.device).expand(positions.shape[0], -1)
+    chunk = positions // length
+    other = torch.zeros_like(chunk, dtype=torch.bool) if seen.first_key is None else seen.first_key == t
+    changes = torch.nn.functional.pad(chunk[:, 1:] != chunk[:, :-1], (1, 0)) & ~other
+    return changes, torch.where(changes | other | (t == 0), t, 0).cummax(1).values
+
+
 def _gather(x: Tensor, index: Int[Tensor, "B N"], axis: int) -> Tensor:
     """Places of an axis, other ones in each row of the batch."""
     shape = [x.shape[0], *[1] * (axis - 1), index.shape[1], *[1] * (x.dim() - axis - 1)]
@@ -119,6 +141,8 @@ def ends_and_own(
 
     ``job`` has the new positions alone; a state keeps the matrix of the ends, or their keys and values.
     """
+    if not may_sync(positions) and state is None and (traced(positions) or job.visibility.first_key is not None):
+        return _own(job).plus(_pair_by_pair(job, structure, positions, form)), None, KeySummary(), None
     cells = Cells.of(positions, job.visibility, structure.length)
     past = state if isinstance(state, GrowingState) and state.time else None
     fixed = state if isinstance(state, FixedState) else None
@@ -126,17 +150,36 @@ def ends_and_own(
     far = _far(job, cells, past, has_fixed_state)
     fitted = job.score.fit(far, before, has_fixed_state)
     ends, matrix = form.run(fitted, None if fixed is None else fixed.matrix, keep_state)
-    ends = _in_time(ends, job, cells)
-    if ends.log_scale is not None:
-        none = positions < structure.length  # in the first chunk there is no end
-        ends = replace(ends, log_scale=ends.log_scale.masked_fill(none[:, None, None], NOTHING))
-    sums = _own(job).plus(ends)
+    sums = _own(job).plus(_unseen(_in_time(ends, job, cells), positions, structure))
     if job.negative is not None and far.negative is not None:
         flags = far.negative.negative.unflatten(0, job.q.shape[:2])
         flags = torch.cat([flags, torch.zeros_like(flags[..., :1])], 3)[..., : cells.count]
         job.negative.negative.logical_or_(cells.in_time(flags).flatten(0, 1))
-    kept = _kept(job, cells, past) if keep_state and not has_fixed_state else None
+    kept = None
+    if keep_state and not has_fixed_state:
+        fed = None if state is None or state.fed is None else state.fed + positions.shape[1]
+        kept = _kept(job, cells, past, None if fed is None else fed // structure.length)
     return sums, matrix, fitted.summary, kept
+
+
+def _unseen(ends: Sums, positions: Int[Tensor, "B T"], structure: ChunkEnds) -> Sums:
+    """The same; in the first chunk there is no end."""
+    if ends.log_scale is None:
+        return ends
+    none = (positions < structure.length)[:, None, None]
+    return replace(ends, log_scale=ends.log_scale.masked_fill(none, NOTHING))
+
+
+def _pair_by_pair(job: Contraction, structure: ChunkEnds, positions: Int[Tensor, "B T"], form: Form) -> Sums:
+    """The sums over the ends, all other keys hidden: a query sees the ends before the start of its chunk."""
+    _, start = _chunk_starts(positions, job.visibility, structure.length)
+    is_end, real = (positions + 1) % structure.length == 0, job.visibility.key_mask
+    ends = is_end if real is None else is_end & real
+    near = Near(0, 0, torch.full_like(start, positions.shape[1]), start)
+    far = replace(job, visibility=Visibility(ends, job.visibility.first_key, near))
+    with_keys = form if isinstance(form, FormWithKeys) else FORMS["blockwise"]
+    sums, _ = with_keys.run(job.score.fit(far, KeySummary(), False), None, False)
+    return _unseen(sums, positions, structure)
 
 
 def _far(job: Contraction, cells: Cells, past: GrowingState | None, has_fixed_state: bool) -> Contraction:
@@ -162,7 +205,7 @@ def _far(job: Contraction, cells: Cells, past: GrowingState | None, has_fixed_st
         size = (job.q.shape[0] * job.q.shape[1], *q.shape[2:4])
         negative = NegativeRows(torch.zeros(size, dtype=torch.bool, device=q.device))
     first_cell = None if cells.first_cell is None else cells.first_cell[:, :last]
-    seen = Visibility(None if bool(mask.all()) else mask, first_cell)
+    seen = Visibility(None if may_sync(mask) and bool(mask.all()) else mask, first_cell)
     decay = None if c is None else RunningDecay(c)
     return replace(job, q=q, k=k, v=v, decay=decay, visibility=seen, negative=negative)
 
@@ -211,9 +254,13 @@ def _in_time(ends: Sums, job: Contraction, cells: Cells) -> Sums:
     return Sums(numerator, row_sum, scale)
 
 
-def _kept(job: Contraction, cells: Cells, past: GrowingState | None) -> tuple[Any, ...]:
-    """What a `GrowingState` holds: the ends so far, and how much each has decayed by now."""
-    some = cells.arrives.any(0)
+def _kept(job: Contraction, cells: Cells, past: GrowingState | None, most: int | None) -> tuple[Any, ...]:
+    """What a `GrowingState` holds: the ends so far, ``most`` of them at most, and how much each has decayed by now.
+
+    Where no number may be looked at, what may be an end takes a place, and now and then the places that hold none go.
+    """
+    looks = may_sync(cells.arrives)
+    some = cells.arrives.any(0) if looks else slice(1, None)  # nothing arrives with the first cell
     k, v, real = cells.keys(job.k)[:, :, some], cells.keys(job.v)[:, :, some], cells.arrives[:, some]
     c = None if job.running_decay is None else cells.at_start(job.running_decay.c)
     decay = None if c is None else c[:, :, some] - c[:, :, -1:]
@@ -229,5 +276,9 @@ def _kept(job: Contraction, cells: Cells, past: GrowingState | None) -> tuple[An
             k, v, buffers = past.append(k, v, lambda x: x)
         else:
             k, v, buffers = past.keys, past.values, (past.key_buffer, past.value_buffer)
-    mask = None if bool(real.all()) else real
+    if not looks and most is not None and k.shape[2] >= most + SPARE:
+        index = real.byte().argsort(dim=-1, stable=True)[:, k.shape[2] - most :]
+        k, v, buffers = _gather(k, index, 2), _gather(v, index, 2), (None, None)
+        real, decay = real.gather(1, index), None if decay is None else _gather(decay, index, 2)
+    mask = None if looks and bool(real.all()) else real
     return k, v, decay, mask, *buffers

@@ -15,9 +15,9 @@ from torch.utils import _pytree
 
 from softmax_rnn.attention.call import Call, check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
-from softmax_rnn.attention.parts import ChunkEnds, KeptKeys
+from softmax_rnn.attention.parts import KeptKeys
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import FixedState, GrowingState, NearFarState, State
+from softmax_rnn.attention.state import FixedState, GrowingState, KeptState, LevelState, NearFarState, State
 from softmax_rnn.errors import InputError
 
 
@@ -31,7 +31,7 @@ def _unflatten(tensors: Any, context: tuple[tuple[str, ...], bool]) -> State:
     return State.from_tensors(dict(zip(names, tensors, strict=True)), fresh=fresh)
 
 
-for _kind in (FixedState, GrowingState, NearFarState):
+for _kind in (FixedState, GrowingState, KeptState, LevelState, NearFarState):
     _pytree.register_pytree_node(
         _kind, _flatten, _unflatten, serialized_type_name=f"softmax_rnn.attention.state.{_kind.__name__}"
     )
@@ -39,21 +39,21 @@ for _kind in (FixedState, GrowingState, NearFarState):
 
 def attend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """`attend.attend`, traced."""
-    _check(spec)
+    _check(spec, q)
     return _attend(spec.text, q, k, v, {name: x for name, x in options.items() if x is not None})
 
 
 def extend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State, **options: Any) -> tuple[Tensor, State]:
     """`attend.extend`, traced."""
-    _check(spec)
+    _check(spec, q)
     return _extend(spec.text, q, k, v, state, {name: x for name, x in options.items() if x is not None})
 
 
-def _check(spec: AttentionSpec) -> None:
-    if isinstance(spec.structure, ChunkEnds):
-        raise InputError("structure: a graph for any length cannot know the ends of chunks; call attention outside it")
-    if isinstance(spec.structure, KeptKeys):
-        raise InputError("structure: a graph for any length cannot choose keys one by one; call attention outside it")
+def _check(spec: AttentionSpec, q: Tensor) -> None:
+    if isinstance(spec.structure, KeptKeys) and q.shape[2] > 1:
+        raise InputError(
+            "structure: a graph for any length cannot choose keys one by one, only a step; call attention outside it"
+        )
 
 
 _spec = cache(AttentionSpec.from_json)

@@ -28,6 +28,7 @@ from softmax_rnn.attention.near_far import near_and_far
 from softmax_rnn.attention.parts import ChunkEnds, Forgetting, KeptKeys, Levels, NearFar, NearKeys
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose, choose_for_step
+from softmax_rnn.attention.quick_step import enable_quick_steps
 from softmax_rnn.attention.state import (
     FixedState,
     GrowingState,
@@ -60,7 +61,11 @@ def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
     plan = _STEP if form == _STEP.form and not traced(call.q) else _plan(call, now, state, form)
     output, after = _run(call, now, state, plan, keep_state=True)
     assert after is not None
-    return output, after if traced(call.q) else after.made_for(call.use)
+    if traced(call.q):
+        return output, after
+    if call.shape.time == 1 and type(state) is FixedState and type(after) is FixedState:
+        enable_quick_steps(call, state, after)
+    return output, after.made_for(call.use, None if state.fed is None else state.fed + call.shape.time)
 
 
 _STEP = Plan("recurrent", "asked for", {})
@@ -320,7 +325,9 @@ def _prologue(call: Call, state: State | None, now: _Positions) -> tuple[Contrac
     if isinstance(spec.structure, Levels):
         counts = now.counts if now.keys == shape.time else now.whole.lengths(shape.batch, now.keys, q.device)
         weights = spec.structure.weights(call.tensors).unflatten(1, (heads, -1))
-        job = replace(job, levels=LevelWeights(weights, positions(now.whole, counts)))
+        goes_on = isinstance(state, LevelState) and (not state.fresh or shape.time == 1)
+        counted = now.whole.is_plain and not goes_on
+        job = replace(job, levels=LevelWeights(weights, positions(now.whole, counts), counted))
     return job, buffers
 
 

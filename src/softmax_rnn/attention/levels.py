@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.visibility import Visibility
 
 
@@ -24,6 +25,13 @@ class LevelWeights:
     weights: Float[Tensor, "B K G Tq L"]
     positions: Int[Tensor, "B T"]
     """How many keys of the segment stand before each key; the queries are the last ones."""
+    counted: bool = False
+    """Whether they are known to be 0, 1, 2, … in every row, without a look."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the host knows the positions, or may look at them."""
+        return not traced(self.positions) and (self.counted or may_sync(self.positions))
 
     @property
     def top(self) -> int:
@@ -32,12 +40,16 @@ class LevelWeights:
 
     @cached_property
     def rows_differ(self) -> bool:
-        """Whether the rows of the batch are at different positions."""
-        return bool((self.positions != self.positions[:1]).any())
+        """Whether the rows of the batch are at different positions, as far as that is known."""
+        return not self.counted and self.known and bool((self.positions != self.positions[:1]).any())
+
+    def row(self, number: int) -> list[int]:
+        """The positions of a row of the batch, where they are known."""
+        return list(range(self.positions.shape[1])) if self.counted else self.positions[number].tolist()
 
     def at(self, t: int, stop: int) -> LevelWeights:
         """Those of query t, with the keys before ``stop``."""
-        return LevelWeights(self.weights[:, :, :, t : t + 1], self.positions[:, :stop])
+        return replace(self, weights=self.weights[:, :, :, t : t + 1], positions=self.positions[:, :stop])
 
     def widened(self) -> LevelWeights:
         """The same in float64."""
@@ -61,7 +73,7 @@ def bit_length(n: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
     >>> bit_length(torch.tensor([0, 1, 2, 3, 4, 255, 256])).tolist()
     [0, 1, 2, 2, 3, 8, 9]
     """
-    return torch.frexp(n.double()).exponent.long()
+    return ((n.double().view(torch.int64) >> 52) - 1022).clamp(min=0)  # the exponent of the float
 
 
 def level_of(i: Int[Tensor, ...], j: Int[Tensor, ...], top: int) -> Int[Tensor, ...]:
@@ -149,16 +161,43 @@ class PairLevels:
         target[..., self.columns] += sums.permute(1, 2, 0, 3).flatten(1, 2)
 
 
+class LookedUpLevels:
+    """The same where the host does not know the positions: λ is looked up for each pair."""
+
+    def __init__(self, levels: Int[Tensor, "B Q J"]) -> None:
+        self.levels = levels
+
+    def _index(self, rows: Float[Tensor, "N R L"]) -> Int[Tensor, "N R J"]:
+        """The level of each pair; heads share a row of the batch, and the heads of a group stand side by side."""
+        batch, size, keys = self.levels.shape
+        heads, groups = rows.shape[0] // batch, rows.shape[1] // size
+        return self.levels[:, None, None].expand(-1, heads, groups, -1, -1).reshape(*rows.shape[:2], keys)
+
+    def multiply_(self, weights: Float[Tensor, "N R J"], rows: Float[Tensor, "N R L"]) -> Float[Tensor, "N R J"]:
+        """Weights times λ, in place."""
+        return weights.mul_(rows.gather(-1, self._index(rows)))
+
+    def add_sums_(self, target: Float[Tensor, "N R L"], pairs: Float[Tensor, "N R J"]) -> None:
+        """Add the sums over the pairs of each level to its column."""
+        target.scatter_add_(-1, self._index(target), pairs)
+
+
 class LevelTables:
     """The `PairLevels` of the blocks of a call, each made once."""
 
-    def __init__(self, top: int, dtype: torch.dtype) -> None:
-        self.top, self.dtype = top, dtype
+    def __init__(self, levels: LevelWeights) -> None:
+        self.levels, self.top, self.dtype = levels, levels.top, levels.weights.dtype
         self._known: dict[tuple[int, ...], PairLevels] = {}
 
-    def of(self, queries: Int[Tensor, " Q"], keys: Int[Tensor, " J"]) -> PairLevels:
-        """The levels between two stretches of positions, each in order."""
-        first_q, last_q, first_k, last_k = (int(x[n]) for x in (queries, keys) for n in (0, -1))
+    def of(self, rows: slice, queries: slice, keys: slice) -> PairLevels | LookedUpLevels:
+        """The levels between two stretches of places; the rows of the batch are alike, or are looked up each."""
+        at = self.levels.positions[rows if not self.levels.known else rows.start]
+        if not self.levels.known:
+            return LookedUpLevels(level_of(at[:, queries, None], at[:, None, keys], self.top))
+        if self.levels.counted:
+            first_q, last_q, first_k, last_k = queries.start, queries.stop - 1, keys.start, keys.stop - 1
+        else:
+            first_q, last_q, first_k, last_k = (int(at[n]) for x in (queries, keys) for n in (x.start, x.stop - 1))
         level = (first_q ^ first_k).bit_length()
         if max((first_q ^ last_q).bit_length(), (first_k ^ last_k).bit_length()) < level:
             return PairLevels(min(level, self.top), None)
@@ -166,14 +205,14 @@ class LevelTables:
         shared = max((first_q ^ last_k), (first_k ^ last_q)).bit_length()
         base = first_k >> shared << shared
         key = (first_q - base, last_q - base, first_k - base, last_k - base)
-        if last_q - first_q + 1 != len(queries) or last_k - first_k + 1 != len(keys):
-            return self._made(queries, keys)
+        if last_q - first_q != queries.stop - queries.start - 1 or last_k - first_k != keys.stop - keys.start - 1:
+            return self._made(at[queries], at[keys], shared)
         if key not in self._known:
-            self._known[key] = self._made(queries, keys)
+            self._known[key] = self._made(at[queries], at[keys], shared)
         return self._known[key]
 
-    def _made(self, queries: Int[Tensor, " Q"], keys: Int[Tensor, " J"]) -> PairLevels:
+    def _made(self, queries: Int[Tensor, " Q"], keys: Int[Tensor, " J"], most: int) -> PairLevels:
         levels = level_of(queries[:, None], keys, self.top)
-        low, high = int(levels.min()), int(levels.max())
+        low, high = (int(levels.min()), int(levels.max())) if may_sync(levels) else (0, min(most, self.top))
         among = torch.arange(low, high + 1, device=levels.device)[:, None]
         return PairLevels(low, (levels[:, None] == among).to(self.dtype))

@@ -96,6 +96,11 @@ def counted() -> Iterator[Count]:
         _COUNT.reset(before)
 
 
+def is_counting() -> bool:
+    """Whether this is inside `counted`."""
+    return _COUNT.get() is not None
+
+
 _LATER = Count()
 
 

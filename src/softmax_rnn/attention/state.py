@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,9 @@ from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.errors import InputError
 
+if TYPE_CHECKING:
+    from softmax_rnn.attention.quick_step import QuickStep
+
 
 @dataclass(frozen=True)
 class State:
@@ -37,6 +40,8 @@ class State:
     """Whether it is known to be empty without reading ``lengths``; a changed copy is not."""
     use: tuple[object, ...] | None = field(default=None, init=False, repr=False, compare=False)
     """The spec and the sizes that it was made for, where they are known."""
+    fed: int | None = field(default=None, init=False, repr=False, compare=False)
+    """How many positions it has seen, padding included, where that is known without a look at ``lengths``."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -69,10 +74,18 @@ class State:
         """Note whether it is known to be empty."""
         object.__setattr__(self, "fresh", fresh)
 
-    def made_for(self, use: tuple[object, ...]) -> Self:
+    def made_for(self, use: tuple[object, ...], fed: int | None) -> Self:
         """The same; `use` says which calls it fits, so that they need not check it."""
         object.__setattr__(self, "use", use)
+        object.__setattr__(self, "fed", fed)
         return self
+
+    def overwrite(self, after: State) -> None:
+        """Take over the numbers of a later state, each where the earlier one stands."""
+        tensors = after.tensors
+        for name, x in self.tensors.items():
+            x.copy_(tensors[name])
+        self.mark(fresh=False)
 
     @property
     def bytes(self) -> int:
@@ -202,6 +215,22 @@ class FixedState(State):
     """The largest |k| so far, for scores that read it."""
     extent: Float[Tensor, "B K S"] | None = None
     """What the range of an exp on a range remembers of the keys."""
+    quick: QuickStep | None = field(default=None, init=False, repr=False, compare=False)
+    """What its steps have in common, where they can be taken in few calls."""
+    largest_key: float = field(default=0.0, init=False, repr=False, compare=False)
+    """Where `quick` is known: no |k| so far is larger."""
+
+    def taken(self, quick: QuickStep | None, largest_key: float) -> Self:
+        """The same; the next step is a quick one."""
+        object.__setattr__(self, "quick", quick)
+        object.__setattr__(self, "largest_key", largest_key)
+        return self
+
+    def overwrite(self, after: State) -> None:
+        """The same; the next step is a quick one if it would have been."""
+        super().overwrite(after)
+        if isinstance(after, FixedState):
+            self.taken(after.quick, after.largest_key)
 
     def order(self, score: Polynomial, key_dim: int, n: int) -> Float[Tensor, "B K M U"]:
         """H^(n): the rows of the matrix that belong to order n of the score."""
@@ -223,6 +252,13 @@ class LevelState(State):
     def _stacked(self) -> dict[str, Tensor]:
         sums = {f"{_LEVEL}{level}": x for level, x in self.stack.sums.items()}
         return sums | {f"{_FACTOR}{level}": x for level, x in self.stack.factors.items()}
+
+    def overwrite(self, after: State) -> None:
+        """The same; levels that come for the first time get a place."""
+        assert isinstance(after, LevelState)
+        for level in after.stack.sums.keys() - self.stack.sums.keys():
+            self.stack.sums[level] = torch.empty_like(after.stack.sums[level])
+        super().overwrite(after)
 
     @classmethod
     def from_stacked(cls, tensors: Mapping[str, Tensor]) -> LevelState:
@@ -264,6 +300,7 @@ def init_state(
     check_device(device)
     state = _empty(spec, batch, heads, key_dim, value_dim, kv_heads, dtype, device)
     state.mark(fresh=True)
+    object.__setattr__(state, "fed", 0)
     return state
 
 

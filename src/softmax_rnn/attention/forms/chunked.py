@@ -50,8 +50,10 @@ class Chunked(Form):
             return STEP_BY_STEP
         if spec.structure is not None and spec.structure.hides_the_rest:
             return "a window drops old keys, and a sum cannot forget them"
-        if situation.traced and (spec.write_rule is not None or isinstance(spec.structure, Levels)):
-            return "in a graph for any length, write rules and levels cannot go chunk by chunk"
+        if situation.traced and spec.write_rule is not None:
+            return "a graph for any length has no write rules chunk by chunk"
+        if situation.traced and isinstance(spec.structure, Levels) and not situation.has_fixed_past:
+            return "a graph for any length has no levels chunk by chunk"
         if spec.polynomial is None:
             return spec.score.why_no_features
         if fixed_state_score(spec, situation.key_dim) is None:
@@ -90,8 +92,12 @@ class Chunked(Form):
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """Chunk by chunk; the state after the last one comes with it."""
         from softmax_rnn.attention.kernels.chunked import chunked
+        from softmax_rnn.attention.kernels.level_slots import in_slots
 
-        return chunked(fitted.for_state(), state)
+        job = fitted.for_state()
+        if job.levels is not None and not job.levels.known:
+            return in_slots(job, state, keep_state)
+        return chunked(job, state)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         from softmax_rnn.attention.kernels.chunk_solver import ChunkSolver

@@ -35,6 +35,8 @@ class Fused(FormWithKeys):
             "the forget gate would need a T × T bias": spec.forget_gate is not None,
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding lies between real keys": situation.holes,
+            "levels behind masks that are not read are looked up in blocks": situation.unread
+            and isinstance(spec.structure, Levels),
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
             "the query's own key is added after the ends of chunks": isinstance(spec.structure, ChunkEnds),
             "a window over the keys of a past needs a mask": spec.structure is not None

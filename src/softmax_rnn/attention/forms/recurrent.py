@@ -24,7 +24,8 @@ class Recurrent(Form):
     reason: ClassVar[str] = "a step at a time: only the state is read"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        if situation.traced and (situation.queries > 1 or isinstance(spec.structure, Levels)):
+        """It can compute everything, one call after another."""
+        if situation.traced and situation.queries > 1:
             return "a graph for any length cannot go position by position"
         return None
 

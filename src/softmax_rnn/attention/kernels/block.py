@@ -20,7 +20,7 @@ from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.kernels.blocks import Group, Masks, Scratch, Walk
-from softmax_rnn.attention.levels import LevelTables, PairLevels
+from softmax_rnn.attention.levels import LevelTables, LookedUpLevels, PairLevels
 from softmax_rnn.attention.parts import Score
 from softmax_rnn.attention.scores import Series
 
@@ -41,8 +41,8 @@ class Setting:
     negative: NegativeRows | None
     largest_score: float
     """No score is larger: the clamp, or |q||k|. Only the decay asks for it."""
-    positions: Tensor | None = None
-    """(B, T), where levels ask for them."""
+    tables: LevelTables | None = None
+    """The levels of pairs, where they count."""
     is_bounded: bool = False
     """Whether all scores of an exp are known to be small: exp is then taken as it is, without the row's largest."""
 
@@ -62,7 +62,6 @@ class Work:
 
     def __post_init__(self) -> None:
         self.q, self.k, self.v = self.q.contiguous(), self.k.contiguous(), self.v.contiguous()
-        self.tables = None if self.levels is None else LevelTables(self.levels.shape[-1] - 1, self.levels.dtype)
         self.scratch: Scratch = self.setting.walk.scratch(self.q)
         self.masks = Masks(self.setting.walk, self.q)
 
@@ -183,12 +182,12 @@ class Block:
         return x
 
     @cached_property
-    def pairs(self) -> PairLevels:
+    def pairs(self) -> PairLevels | LookedUpLevels:
         """The levels of the pairs."""
-        positions, tables, walk = self.row.work.setting.positions, self.row.work.tables, self.row.work.setting.walk
-        assert positions is not None and tables is not None
-        here, queries = positions[self.row.group.batches.start], self.row.queries
-        return tables.of(here[walk.past + queries.start : walk.past + queries.stop], here[self.keys])
+        tables, queries = self.row.work.setting.tables, self.row.queries
+        past = self.row.work.setting.walk.past
+        assert tables is not None
+        return tables.of(self.row.group.batches, slice(past + queries.start, past + queries.stop), self.keys)
 
     def level_(self, *blocks: Tensor) -> None:
         """Multiply weights, or what is proportional to them, by the λ of their levels, in place."""

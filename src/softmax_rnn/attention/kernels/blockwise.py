@@ -16,6 +16,7 @@ from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.kernels.block import SMALL_SCORE, Setting, Work, exp_
 from softmax_rnn.attention.kernels.block_gradients import Gradients, walk_backward
 from softmax_rnn.attention.kernels.blocks import Walk
+from softmax_rnn.attention.levels import LevelTables
 from softmax_rnn.attention.second_derivative import once
 
 
@@ -46,9 +47,9 @@ def setting_of(job: Contraction) -> Setting:
     walk = Walk(
         batch, kv_heads, groups, queries, job.k.shape[2], job.visibility, job.q.device, levels is not None, row_by_row
     )
-    positions = None if levels is None else levels.positions
+    tables = None if levels is None else LevelTables(levels)
     return Setting(
-        job.score, walk, job.wants_row_sum, job.negative, _largest_score(job), positions, _scores_are_small(job)
+        job.score, walk, job.wants_row_sum, job.negative, _largest_score(job), tables, _scores_are_small(job)
     )
 
 

@@ -18,7 +18,7 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.forms import blockwise as form
 from softmax_rnn.attention.kernels.blocks import Walk
 from softmax_rnn.attention.kernels.blockwise import blockwise
-from softmax_rnn.attention.levels import LevelTables
+from softmax_rnn.attention.levels import LevelTables, PairLevels
 from softmax_rnn.attention.second_derivative import once
 
 BIASES = 2**22
@@ -78,7 +78,7 @@ class _Biases:
         self.job, self.levels = job, job.levels
         given = job.levels.weights
         self.logs = torch.log(given.clamp(min=torch.finfo(given.dtype).tiny))
-        self.tables = LevelTables(job.levels.top, given.dtype)
+        self.tables = LevelTables(job.levels)
         self.block = form.BLOCK.get(given.device.type, form.DEFAULT_BLOCK)
 
     def keys(self, rows: slice, place: slice) -> slice:
@@ -88,7 +88,7 @@ class _Biases:
 
     def of(self, rows: slice, heads: slice, queries: slice, keys: slice) -> Float[Tensor, "B K G Q J"]:
         """The biases of a block of queries."""
-        past, at = self.job.past, self.levels.positions[rows.start]
+        past = self.job.past
         place = slice(past + queries.start, past + queries.stop)
         own = self.logs[rows, heads, :, queries]
         logs = own.flatten(0, 2)
@@ -96,7 +96,9 @@ class _Biases:
         for start in range(keys.start - keys.start % self.block, keys.stop, self.block):
             some = slice(max(start, keys.start), min(start + self.block, keys.stop))
             block = slice(some.start - keys.start, some.stop - keys.start)
-            bias[..., block] = self.tables.of(at[place], at[some]).spread(logs)
+            pairs = self.tables.of(rows, place, some)
+            assert isinstance(pairs, PairLevels)
+            bias[..., block] = pairs.spread(logs)
         bias = bias.unflatten(0, own.shape[:3])
         seen = self.job.visibility
         if seen.is_plain:  # only the newest keys are ever hidden

@@ -14,14 +14,17 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.chunked import split_sums, values_and_ones
+from softmax_rnn.attention.kernels.level_slots import step_by_step
 from softmax_rnn.attention.kernels.recurrent import keep_of
 from softmax_rnn.attention.levels import LevelSums, blocks
 
 
-def through_levels(job: Contraction, past: LevelSums | None) -> tuple[Sums, LevelSums]:
+def through_levels(job: Contraction, past: LevelSums | None) -> tuple[Sums, LevelSums | None]:
     """Step after step through a stack of states."""
     polynomial, levels = job.score.finite_features, job.levels
     assert polynomial is not None and levels is not None
+    if not levels.known:
+        return step_by_step(job, past)
     features = SymmetricFeatures(polynomial, job.k.shape[-1])
     u = values_and_ones(job)
     if past is None:
@@ -29,7 +32,7 @@ def through_levels(job: Contraction, past: LevelSums | None) -> tuple[Sums, Leve
     stack = _Counter(past, levels.top, u)
     newest, outputs = job.own_scores(), []
     real = None if job.visibility.key_mask is None else job.visibility.key_mask.tolist()
-    positions = levels.positions.tolist()
+    positions = [levels.row(number) for number in range(u.shape[0])]
     for t in range(job.k.shape[2]):
         stack.fade(keep_of(job, t, features))
         at = [row[t] for row in positions]

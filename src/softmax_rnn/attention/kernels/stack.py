@@ -21,6 +21,8 @@ from softmax_rnn.attention.levels import LevelTables, LevelWeights, PairLevels, 
 class Visit:
     """What a chunk knows of its positions."""
 
+    row: slice
+    """Of the batch."""
     place: slice
     positions: list[int]
     """Of each place: how many keys of its segment come before it."""
@@ -28,7 +30,6 @@ class Visit:
     """How many come before the position after the chunk."""
     groups: int
     tables: LevelTables
-    device: torch.device
 
     @property
     def before(self) -> int:
@@ -37,12 +38,14 @@ class Visit:
 
     @cached_property
     def _positions(self) -> Int[Tensor, " C"]:
-        return torch.tensor(self.positions, device=self.device)
+        return self.tables.levels.positions[self.row.start, self.place]
 
     @cached_property
     def pairs(self) -> PairLevels:
         """The levels inside the chunk."""
-        return self.tables.of(self._positions, self._positions)
+        pairs = self.tables.of(self.row, self.place, self.place)
+        assert isinstance(pairs, PairLevels)
+        return pairs
 
     @cached_property
     def reach(self) -> Int[Tensor, " C"]:
@@ -95,12 +98,12 @@ class LevelLayout(Layout):
         return self._visits[row]
 
     def _cut(self, row: int) -> list[Visit]:
-        seen, given = self.visibility, self.levels.weights
-        tables = LevelTables(self.levels.top, given.dtype)
-        at = self.levels.positions[row].tolist()
+        seen = self.visibility
+        tables = LevelTables(self.levels)
+        at = self.levels.row(row)
         first = None if seen.first_key is None else seen.first_key[row].tolist()
         real = None if seen.key_mask is None else seen.key_mask[row].tolist()
-        starts = [0]
+        starts, one = [0], slice(row, row + 1)
         for t in range(1, self.time):
             begin = starts[-1]
             other_segment = first is not None and first[t] == t
@@ -109,7 +112,8 @@ class LevelLayout(Layout):
         visits_here = []
         for start, stop in zip(starts, [*starts[1:], self.time], strict=True):
             after = at[stop - 1] + int(real is None or real[stop - 1])
-            visits_here.append(Visit(slice(start, stop), at[start:stop], after, self.group_size, tables, given.device))
+            place = slice(start, stop)
+            visits_here.append(Visit(one, place, at[start:stop], after, self.group_size, tables))
         return visits_here
 
     def places(self) -> list[slice]:

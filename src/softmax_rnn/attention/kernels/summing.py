@@ -13,6 +13,7 @@ from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
 from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.kernels.chunked import chunked, values_and_ones
+from softmax_rnn.attention.kernels.level_slots import slots_after
 from softmax_rnn.attention.levels import LevelSums
 
 
@@ -20,6 +21,8 @@ def summed(job: Contraction) -> Float[Tensor, "B K F U"] | LevelSums:
     """The state after all keys of a contraction that has no past; packed documents have none."""
     tensors = (job.k, job.v, None if job.decay is None else job.decay.memory)
     needs_grad = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    if job.levels is not None and not job.levels.known:
+        return slots_after(job)
     if needs_grad or job.levels is not None or traced(job.k):
         return chunked(job)[1]
     assert job.score.finite_features is not None and job.visibility.first_key is None

@@ -1,0 +1,123 @@
+"""Steps in few calls: the results of the general way, and the general way wherever something differs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attention.cases import fresh_state, inputs
+from softmax_rnn.attention.attend import attend, extend, step
+from softmax_rnn.attention.nonpositive import NonPositiveWarning, counted
+from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.quick_step import QuickStep
+from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.state import FixedState
+from softmax_rnn.attention.variants import VARIANTS
+
+SPECS = {
+    "taylor_2": VARIANTS["taylor_2"],
+    "without order 1": AttentionSpec(score=Polynomial(coefficients=(1.0, 0.0, 0.5))),
+    "without order 0": AttentionSpec(score=Polynomial(coefficients=(0.0, 1.0, 2.0), scale=0.1)),
+}
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each attempt at a quick step was one."""
+    taken: list[bool] = []
+    run = QuickStep.run
+
+    def noted(*args):
+        found = run(*args)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(QuickStep, "run", noted)
+    return taken
+
+
+def walk(spec, given, start=5, **options):
+    """The outputs from ``start`` on, one step at a time after a prompt."""
+    state, outputs = fresh_state(spec, given), []
+    with torch.no_grad():
+        _, state = extend(spec, *(given[name][:, :, :start] for name in "qkv"), state)
+        for t in range(start, given["q"].shape[2]):
+            output, state = step(spec, *(given[name][:, :, t] for name in "qkv"), state, **options)
+            outputs.append(output)
+    return torch.stack(outputs, 2), state
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", SPECS)
+def test_quick_steps_equal_the_whole(name, in_place, quick):
+    spec = SPECS[name]
+    given = inputs(spec, torch.float32, time=20)
+    if name == "without order 0":
+        given |= {side: given[side].abs() for side in "qk"}  # positive row sums
+    got, state = walk(spec, given, in_place=in_place)
+    truth = attend(spec, **{side: x.double() for side, x in given.items()})[:, :, 5:]
+    assert float((got - truth).abs().max() / truth.abs().max()) < 2e-6
+    assert quick == [True] * 14  # all but the first
+    expected, general = fresh_state(spec, given), None
+    _, general = extend(spec, **given, state=expected, form="chunked")
+    assert isinstance(state, FixedState) and isinstance(general, FixedState)
+    torch.testing.assert_close(state.matrix, general.matrix, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(state.key_norm, general.key_norm)
+    assert state.lengths.tolist() == general.lengths.tolist() == [20, 20]
+
+
+def test_a_piece_of_one_position_is_a_quick_step(quick):
+    spec = VARIANTS["taylor_2"]
+    given = inputs(spec, torch.float32, time=9)
+    _, state = walk(spec, {side: x[:, :, :8] for side, x in given.items()})
+    with torch.no_grad():
+        output, _ = extend(
+            spec, *(given[side][:, :, 8:].transpose(1, 2).contiguous().transpose(1, 2) for side in "qkv"), state
+        )
+    assert quick[-1] and output.shape == (2, 4, 1, 5)
+    torch.testing.assert_close(output, attend(spec, **given)[:, :, 8:], rtol=1e-5, atol=1e-5)
+
+
+def test_what_differs_takes_the_general_way(quick):
+    spec = VARIANTS["taylor_2"]
+    given = inputs(spec, torch.float32, time=9)
+    _, state = walk(spec, given)
+    now = [given[side][:, :, 8] for side in "qkv"]
+    with torch.no_grad():
+        known, _ = step(spec, *now, state)
+        quick.clear()
+        with counted():
+            torch.testing.assert_close(step(spec, *now, state)[0], known, rtol=1e-5, atol=1e-5)
+        with torch.autocast("cpu"):
+            torch.testing.assert_close(step(spec, *now, state)[0], known, rtol=1e-5, atol=1e-5)
+        assert step(spec, *(x.half() for x in now), state)[0].dtype == torch.half
+    q = now[0].clone().requires_grad_()
+    step(spec, q, *now[1:], state)[0].sum().backward()
+    assert q.grad is not None and quick == [False] * 4
+
+
+@pytest.mark.parametrize("size", [1e3, 1e12, torch.nan])
+def test_numbers_beyond_the_range_take_the_general_way(size, quick):
+    spec = VARIANTS["taylor_2"]
+    given = inputs(spec, torch.float32, time=9)
+    _, state = walk(spec, given)
+    q, k, v = (given[side][:, :, 8] for side in "qkv")
+    with torch.no_grad():
+        quick.clear()
+        output, after = step(spec, q * size, k, v, state)
+        assert bool(output.isfinite().all()) == (size == size)
+        assert quick == [size == 1e3]
+        if size == 1e12:
+            step(spec, q, k, v, after)
+            assert quick == [False, True]  # keys stay as they are
+
+
+def test_row_sums_that_are_not_positive_are_told(quick):
+    spec = SPECS["without order 0"]
+    given = inputs(spec, torch.float32, time=9)
+    given |= {side: given[side].abs() for side in "qk"}
+    _, state = walk(spec, given)
+    q, k, v = (given[side][:, :, 8] for side in "qkv")
+    with torch.no_grad(), pytest.warns(NonPositiveWarning):
+        step(spec, -q, k, v, state)
+    assert quick[-1] is False
