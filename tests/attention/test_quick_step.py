@@ -9,10 +9,11 @@ from attention.cases import fresh_state, inputs
 from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.nonpositive import NonPositiveWarning, counted
 from softmax_rnn.attention.parts import Polynomial
-from softmax_rnn.attention.quick_step import QuickStep
+from softmax_rnn.attention.quick_step import OfFeatures, OfKeys
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState
 from softmax_rnn.attention.variants import VARIANTS
+from softmax_rnn.errors import InputError
 
 SPECS = {
     "taylor_2": VARIANTS["taylor_2"],
@@ -25,14 +26,17 @@ SPECS = {
 def quick(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each attempt at a quick step was one."""
     taken: list[bool] = []
-    run = QuickStep.run
 
-    def noted(*args):
-        found = run(*args)
-        taken.append(found is not None)
-        return found
+    def noting(run):
+        def noted(*args):
+            found = run(*args)
+            taken.append(found is not None)
+            return found
 
-    monkeypatch.setattr(QuickStep, "run", noted)
+        return noted
+
+    for kind in (OfFeatures, OfKeys):
+        monkeypatch.setattr(kind, "run", noting(kind.run))
     return taken
 
 
@@ -66,6 +70,33 @@ def test_quick_steps_equal_the_whole(name, in_place, quick):
     assert state.lengths.tolist() == general.lengths.tolist() == [20, 20]
 
 
+@pytest.mark.parametrize("name", ["softmax", "softmax_l2"])
+def test_quick_steps_over_kept_keys(name, quick):
+    spec = VARIANTS[name]
+    given = inputs(spec, torch.float32, time=20, heads=2, value_dim=8)
+    got, state = walk(spec, given)
+    truth = attend(spec, **{side: x.double() for side, x in given.items()})[:, :, 5:]
+    assert float((got - truth).abs().max() / truth.abs().max()) < 2e-6
+    assert quick == [True] * 14 and state.lengths.tolist() == [20, 20]
+    older, _ = walk(spec, {side: x[:, :, :12] for side, x in given.items()})
+    torch.testing.assert_close(older, got[:, :, :7])
+
+
+def test_an_older_state_is_not_overwritten(quick):
+    spec = VARIANTS["softmax"]
+    given = inputs(spec, torch.float32, time=9, heads=2, value_dim=8)
+    _, state = walk(spec, given)
+    now = [given[side][:, :, 8] for side in "qkv"]
+    with torch.no_grad():
+        first, after = step(spec, *now, state)
+        again, _ = step(spec, *now, state)
+        _, later = step(spec, *now, after)
+    assert quick[-3:] == [True] * 3 and torch.equal(first, again)
+    with pytest.raises(InputError, match="in_place"):
+        step(spec, *now, state, in_place=True)
+    torch.testing.assert_close(later.tensors["keys"][:, :, :9], state.tensors["keys"])
+
+
 def test_a_piece_of_one_position_is_a_quick_step(quick):
     spec = VARIANTS["taylor_2"]
     given = inputs(spec, torch.float32, time=9)
@@ -93,7 +124,7 @@ def test_what_differs_takes_the_general_way(quick):
         assert step(spec, *(x.half() for x in now), state)[0].dtype == torch.half
     q = now[0].clone().requires_grad_()
     step(spec, q, *now[1:], state)[0].sum().backward()
-    assert q.grad is not None and quick == [False] * 4
+    assert q.grad is not None and not quick
 
 
 @pytest.mark.parametrize("size", [1e3, 1e12, torch.nan])

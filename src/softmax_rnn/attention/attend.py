@@ -83,7 +83,7 @@ def extend(
 
         options = {"key_mask": key_mask, "form": form, "nonpositive": nonpositive}
         return compiled.extend(spec, q, k, v, state, **options, **tensors)
-    if getattr(state, "quick", None) is not None and key_mask is None and not tensors and form is None:
+    if key_mask is None and not tensors and form is None and getattr(state, "quick", None) is not None:
         q_t, k_t, v_t = (x.squeeze(2) if isinstance(x, Tensor) and x.dim() == 4 else x for x in (q, k, v))
         taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
         if taken is not None:
@@ -119,7 +119,8 @@ def step(
     torch.Size([1, 2, 4])
     """
     taken = None
-    if key_mask is None and not tensors and not torch.compiler.is_dynamo_compiling():
+    moves = in_place and getattr(state, "grows", False)
+    if key_mask is None and not tensors and not moves and not torch.compiler.is_dynamo_compiling():
         taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
     if taken is not None:
         return (taken[0], _written(state, taken[1])) if in_place else taken

@@ -1,46 +1,135 @@
-"""One token after a fixed state, in few calls: on a CPU the calls around the two products take longer than these.
+"""One token after a state, in few calls: on a CPU the calls around its products take longer than these.
 
 What the general way finds out at every call is known once a state has taken its first token: the spec, the sizes, the
 tables of its features. Where anything differs, or a number leaves the range, the general way is taken.
-
-    S ← S + φ(k) Uᵀ        y = φ(q) S        U = [v, 1]
-
-Orders 0 to 2 alone: their sums over features do not cancel, so the newest key can be read from the state as the others.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.attention.arguments import Shape
+from softmax_rnn.attention.buffer import Buffer
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.constants import constant
+from softmax_rnn.attention.epilogue import Output
 from softmax_rnn.attention.features import factor_places, weight_column
 from softmax_rnn.attention.fitting import LARGEST_LOG
 from softmax_rnn.attention.host_sync import may_sync
-from softmax_rnn.attention.parts import Polynomial
+from softmax_rnn.attention.parts import Exp, L2Norm, Polynomial
 from softmax_rnn.attention.scores import log_bound_of
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import FixedState
+from softmax_rnn.attention.state import FixedState, GrowingState, State
 
 _CPU, _FLOAT32 = torch.device("cpu"), torch.float32
 LEAST = 1e-30
 """A row sum below it is left to the general way."""
+_Step = tuple[Tensor, State]
+_ON_NONPOSITIVE = frozenset(nonpositive.OnNonPositive)
+
+
+def quick_step(
+    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: object, on_nonpositive: str
+) -> _Step | None:
+    """A step from q (B, H, D), k and v, where it can be a quick one; its row sums are positive, so nothing is told."""
+    if not isinstance(state, State) or state.quick is None or on_nonpositive not in _ON_NONPOSITIVE:
+        return None
+    return state.quick.run(spec, q, k, v, state) if state.quick.fits(spec, q, k, v) else None
+
+
+def enable_quick_steps(call: Call, state: State, after: State) -> None:
+    """Let later steps from both states be quick ones, where they can be."""
+    if call.dtype != _FLOAT32 or call.q.device != _CPU or not may_sync(call.q):
+        return
+    quick = state.quick or _quick(call.spec, replace(call.shape, time=1))
+    if quick is not None:
+        largest = quick.largest_key(after)
+        state.taken(quick, largest)
+        after.taken(quick, largest)
+
+
+def _needs_grad(*tensors: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 @dataclass(frozen=True)
-class QuickStep:
+class QuickStep(ABC):
     """What is known of the steps of a state."""
 
     spec: AttentionSpec
     shape: Shape
-    sizes: tuple[tuple[int, ...], ...]
-    """Of q, k and v without an axis of time."""
+
+    @property
+    def sizes(self) -> tuple[tuple[int, ...], ...]:
+        """Of q, k and v without an axis of time."""
+        batch, keys = self.shape.batch, self.shape.kv_heads
+        dim, width = self.shape.key_dim, self.shape.value_dim
+        return (batch, self.shape.heads, dim), (batch, keys, dim), (batch, keys, width)
+
+    def fits(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor) -> bool:
+        """Whether nothing differs from the step before."""
+        for x, size in zip((q, k, v), self.sizes, strict=True):
+            if type(x) is not Tensor or x.shape != size or x.dtype != _FLOAT32:
+                return False
+        if nonpositive.is_counting() or torch.is_autocast_enabled("cpu") or _needs_grad(q, k, v):
+            return False
+        return may_sync(q) and (spec is self.spec or spec == self.spec)
+
+    @abstractmethod
+    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+        """The output (B, H, E) and the state after it; None where the general way has to be taken."""
+
+    def largest_key(self, state: State) -> float:
+        """A bound of |k|, where it is asked for."""
+        return 0.0
+
+
+@dataclass(frozen=True)
+class OfKeys(QuickStep):
+    """exp over kept keys, divided by its row sum or by the L2 norm: one call of the platform's kernel."""
+
+    scale: float
+
+    @classmethod
+    def of(cls, spec: AttentionSpec, shape: Shape) -> OfKeys | None:
+        """None where a step needs more, or heads share keys."""
+        plain = replace(spec, score=Exp(), output_norm=None, normaliser=AttentionSpec().normaliser)
+        normed = spec.output_norm == L2Norm() and spec.normaliser is None
+        known = spec.output_norm is None and spec.normaliser == plain.normaliser
+        if spec.score.clamp is not None or not spec.score.is_exponential or plain != AttentionSpec():
+            return None
+        if not (normed or known) or shape.heads != shape.kv_heads or shape.key_dim != shape.value_dim:
+            return None
+        return cls(spec, shape, shape.key_dim**-0.5 if spec.score.scale is None else spec.score.scale)
+
+    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+        """softmax(q·k) v over all keys."""
+        assert isinstance(state, GrowingState)
+        if state.key_mask is not None or state.keys.dtype != _FLOAT32 or _needs_grad(state.keys, state.values):
+            return None
+        keys, key_buffer = Buffer.append(state.key_buffer, state.keys, k.unsqueeze(2))
+        values, value_buffer = Buffer.append(state.value_buffer, state.values, v.unsqueeze(2))
+        y = scaled_dot_product_attention(q.unsqueeze(2), keys, values, scale=self.scale)
+        if spec.output_norm is not None:
+            y = spec.output_norm.norm(Output(y), {})
+        after = GrowingState(state.lengths + 1, {}, keys, values, None, None, key_buffer, value_buffer)
+        return y.squeeze(2), after.taken(self)
+
+
+@dataclass(frozen=True)
+class OfFeatures(QuickStep):
+    """Polynomials of orders 0 to 2, divided by their row sum: S ← S + φ(k) Uᵀ, y = φ(q) S, U = [v, 1].
+
+    The sums over their features do not cancel, so the newest key can be read from the state as the others are.
+    """
+
     places: tuple[Tensor, ...]
     """For each factor of a monomial, which entry of [1, x] it is."""
     ones: tuple[Tensor, Tensor]
@@ -51,7 +140,7 @@ class QuickStep:
     """The product of two norms up to which all sums are floats."""
 
     @classmethod
-    def of(cls, spec: AttentionSpec, shape: Shape) -> QuickStep | None:
+    def of(cls, spec: AttentionSpec, shape: Shape) -> OfFeatures | None:
         """None where a step needs more than polynomial features and a row sum."""
         score = spec.score
         if not isinstance(score, Polynomial) or spec != AttentionSpec(score=score):
@@ -64,19 +153,18 @@ class QuickStep:
         return cls(
             spec,
             shape,
-            ((batch, heads, dim), (batch, kv_heads, dim), (batch, kv_heads, shape.value_dim)),
             _places(score.orders, dim),
             (torch.ones(1, batch * (heads + kv_heads)), torch.ones(batch * kv_heads, 1, 1)),
             weight_column(scaled, dim, True, _FLOAT32, _CPU)[:, 0],
             _largest(scaled),
         )
 
-    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: FixedState) -> _Step | None:
-        """The output (B, H, E) and the state after it; None where the general way has to be taken."""
-        if not self._fits(spec, q, k, v, state):
-            return None
+    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+        """A write and a read of the state."""
+        assert isinstance(state, FixedState) and state.key_norm is not None
         shape, norm, matrix = self.shape, state.key_norm, state.matrix
-        assert norm is not None
+        if matrix.dtype != _FLOAT32 or not matrix.is_contiguous() or _needs_grad(matrix):
+            return None
         rows, groups, width = shape.batch * shape.kv_heads, shape.heads // shape.kv_heads, shape.value_dim
         x = torch.cat([q.reshape(rows, groups, -1), k.reshape(rows, 1, -1)], 1)
         norms = torch.linalg.vector_norm(x, dim=-1)
@@ -99,43 +187,15 @@ class QuickStep:
         after = FixedState(state.lengths + 1, {}, new.view(matrix.shape), norm).taken(self, bound)
         return (y[..., :width] / total).view(shape.batch, shape.heads, width), after
 
-    def _fits(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: FixedState) -> bool:
-        for x, size in zip((q, k, v), self.sizes, strict=True):
-            if type(x) is not Tensor or x.shape != size or x.dtype != _FLOAT32:
-                return False
-        if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, state.matrix)):
-            return False
-        if nonpositive.is_counting() or torch.is_autocast_enabled("cpu") or not (may_sync(q) and state.matrix.is_cpu):
-            return False
-        known = spec is self.spec or spec == self.spec
-        return known and state.matrix.dtype == _FLOAT32 and state.matrix.is_contiguous()
+    def largest_key(self, state: State) -> float:
+        """The largest |k| so far."""
+        assert isinstance(state, FixedState) and state.key_norm is not None
+        return float(state.key_norm.max())
 
 
-_Step = tuple[Tensor, FixedState]
-_ON_NONPOSITIVE = frozenset(nonpositive.OnNonPositive)
-
-
-def quick_step(
-    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: object, on_nonpositive: str
-) -> _Step | None:
-    """A step from q (B, H, D), k and v, where it can be a quick one; its row sums are positive, so nothing is told."""
-    if type(state) is not FixedState or state.quick is None or on_nonpositive not in _ON_NONPOSITIVE:
-        return None
-    return state.quick.run(spec, q, k, v, state)
-
-
-def enable_quick_steps(call: Call, state: FixedState, after: FixedState) -> None:
-    """Let later steps from both states be quick ones, where they can be."""
-    if call.dtype != _FLOAT32 or call.q.device != _CPU or state.key_norm is None or after.key_norm is None:
-        return
-    quick = state.quick or _quick(call.spec, replace(call.shape, time=1))
-    if quick is not None and may_sync(call.q):
-        largest = float(after.key_norm.max())
-        state.taken(quick, largest)
-        after.taken(quick, largest)
-
-
-_quick = cache(QuickStep.of)
+@cache
+def _quick(spec: AttentionSpec, shape: Shape) -> QuickStep | None:
+    return OfKeys.of(spec, shape) or OfFeatures.of(spec, shape)
 
 
 @constant

@@ -42,6 +42,10 @@ class State:
     """The spec and the sizes that it was made for, where they are known."""
     fed: int | None = field(default=None, init=False, repr=False, compare=False)
     """How many positions it has seen, padding included, where that is known without a look at ``lengths``."""
+    quick: QuickStep | None = field(default=None, init=False, repr=False, compare=False)
+    """What its steps have in common, where they can be taken in few calls."""
+    largest_key: float = field(default=0.0, init=False, repr=False, compare=False)
+    """Where `quick` asks for it: no |k| so far is larger."""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -80,12 +84,19 @@ class State:
         object.__setattr__(self, "fed", fed)
         return self
 
+    def taken(self, quick: QuickStep | None, largest_key: float = 0.0) -> Self:
+        """The same; the next step can be a quick one."""
+        object.__setattr__(self, "quick", quick)
+        object.__setattr__(self, "largest_key", largest_key)
+        return self
+
     def overwrite(self, after: State) -> None:
         """Take over the numbers of a later state, each where the earlier one stands."""
         tensors = after.tensors
         for name, x in self.tensors.items():
             x.copy_(tensors[name])
         self.mark(fresh=False)
+        self.taken(after.quick, after.largest_key)
 
     @property
     def bytes(self) -> int:
@@ -215,22 +226,6 @@ class FixedState(State):
     """The largest |k| so far, for scores that read it."""
     extent: Float[Tensor, "B K S"] | None = None
     """What the range of an exp on a range remembers of the keys."""
-    quick: QuickStep | None = field(default=None, init=False, repr=False, compare=False)
-    """What its steps have in common, where they can be taken in few calls."""
-    largest_key: float = field(default=0.0, init=False, repr=False, compare=False)
-    """Where `quick` is known: no |k| so far is larger."""
-
-    def taken(self, quick: QuickStep | None, largest_key: float) -> Self:
-        """The same; the next step is a quick one."""
-        object.__setattr__(self, "quick", quick)
-        object.__setattr__(self, "largest_key", largest_key)
-        return self
-
-    def overwrite(self, after: State) -> None:
-        """The same; the next step is a quick one if it would have been."""
-        super().overwrite(after)
-        if isinstance(after, FixedState):
-            self.taken(after.quick, after.largest_key)
 
     def order(self, score: Polynomial, key_dim: int, n: int) -> Float[Tensor, "B K M U"]:
         """H^(n): the rows of the matrix that belong to order n of the score."""
