@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from attention.cases import AXES, MASKS, NAMES, fresh_state, inputs
+from attention.cases import AXES, MASKS, NAMES, between, fresh_state, inputs
 from attention.compare import Result, assert_same, run
 from softmax_rnn.attention import nonpositive
-from softmax_rnn.attention.attend import attend, step
+from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.parts import KeptKeys, Levels
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
@@ -142,6 +142,25 @@ def test_a_step_is_one_graph_that_writes_where_the_state_stands(name: str, backe
             torch.testing.assert_close(graph(tensors, state), output, rtol=1e-10, atol=1e-10)
     assert places(state) == before
     assert not state.fresh and counter.frame_count <= 2  # an empty state, and a filled one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["taylor_2", "softmax", "log_linear_taylor_2", "rat_16", "near_far_64"])
+def test_pieces_of_any_length_continue_a_state(name: str, backend: str) -> None:
+    spec = VARIANTS[name]
+    given = inputs(spec, time=40)
+    graph, _ = compiled(lambda tensors, state: extend(spec, **tensors, state=state), backend)
+    state, outputs = fresh_state(spec, given), []
+    with torch.no_grad(), nonpositive.counted():
+        for start, stop in ((0, 17), (17, 30), (30, 40)):
+            piece = between(given, start, stop)
+            for tensor in piece.keys() & AXES.keys():
+                torch._dynamo.mark_dynamic(piece[tensor], AXES[tensor])
+            output, state = graph(piece, state)
+            outputs.append(output)
+        whole = attend(spec, **given)
+    torch.testing.assert_close(torch.cat(outputs, 2), whole, rtol=1e-10, atol=1e-10)
 
 
 def test_a_growing_state_has_no_place_of_its_own() -> None:

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 
 from softmax_rnn.attention.call import Call, check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
+from softmax_rnn.attention.host_sync import like_a_device
 from softmax_rnn.attention.parts import KeptKeys
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState, GrowingState, KeptState, LevelState, NearFarState, State
@@ -73,6 +74,8 @@ def _attend(text: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any])
 
 @nonstrict_trace
 def _extend(text: str, q: Tensor, k: Tensor, v: Tensor, state: State, options: dict[str, Any]) -> tuple[Tensor, State]:
-    call, form = _call(text, q, k, v, options)
-    check_state(call, state)
-    return run_on(call, state, form)
+    # The backend "eager" runs what the others trace: the state after it has the same tensors.
+    with like_a_device():
+        call, form = _call(text, q, k, v, options)
+        check_state(call, state)
+        return run_on(call, state, form)
