@@ -82,6 +82,7 @@ USES = [
     use("explin softmax", "No such command 'explin'. Did you mean 'explain', 'explore'?"),
     use("bench atention", "Did you mean 'attention'?"),
     use("bench", "Missing command: attention, model, decode, structure, state, train"),
+    use("bench decode --only nothing", "only: no task has 'nothing' in its title: a new token after 512"),
     use("bench state smollm2 --width 0", "width: expected 1 or more, got 0"),
     use("bench state smollm2 --width 9 --tokens 8", "width: expected at most the 8 tokens that are read, got 9"),
     use("bench state smollm2 --text no.txt", "text: no.txt cannot be read"),

@@ -25,12 +25,14 @@ bench_app = typer.Typer(
 )
 
 Quick = Annotated[bool, typer.Option("--quick", help="A minute or two instead of a quarter of an hour.")]
+Only = Annotated[list[str] | None, typer.Option(help="Only tasks whose titles have these words; repeatable.")]
 
 
 def attention(
     quick: Quick = False,
     field: Annotated[bool, typer.Option("--field", help="Only the claims about decays and write rules.")] = False,
     all_memory: Annotated[bool, typer.Option("--all-memory", help="Only the memory claim, for every variant.")] = False,
+    only: Only = None,
     device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/attention"),
     as_json: AsJson = False,
@@ -40,6 +42,7 @@ def attention(
     Examples:
       softmax-rnn bench attention --quick
       softmax-rnn bench attention --device cuda
+      softmax-rnn bench attention --only "forward at T=16384"
       softmax-rnn bench attention --field --output results/field
       softmax-rnn bench attention --all-memory --output results/memory
     """
@@ -52,10 +55,10 @@ def attention(
     if device == "cuda":
         from softmax_rnn.bench.card import attention_tasks
 
-        _bench(list(attention_tasks(quick)), None, output, as_json, device)
+        _bench(_some(list(attention_tasks(quick)), only), None, output, as_json, device)
         return
     chosen = memory_tasks if all_memory else field_tasks if field else quick_tasks if quick else full_tasks
-    _bench(list(chosen()), attention_chart, output, as_json, device)
+    _bench(_some(list(chosen()), only), None if only else attention_chart, output, as_json, device)
 
 
 def model(
@@ -78,6 +81,7 @@ def model(
 
 def decode(
     quick: Quick = False,
+    only: Only = None,
     device: Device = "cpu",
     output: Annotated[Path, typer.Option(help="Folder for results.json and the chart.")] = Path("results/decode"),
     as_json: AsJson = False,
@@ -86,12 +90,12 @@ def decode(
 
     Examples:
       softmax-rnn bench decode --quick
-      softmax-rnn bench decode --quick --json
+      softmax-rnn bench decode --only "a step beside its two products" --json
     """
     from softmax_rnn.bench.decode import decode_tasks
     from softmax_rnn.report.bench_charts import decode_chart
 
-    _bench(list(decode_tasks(quick)), decode_chart, output, as_json, device)
+    _bench(_some(list(decode_tasks(quick)), only), None if only else decode_chart, output, as_json, device)
 
 
 def train(
@@ -166,6 +170,15 @@ def state(
 
 for command in (attention, model, decode, structure, state, train):
     add(bench_app, command, "study")
+
+
+def _some(tasks: list[Task], only: list[str] | None) -> list[Task]:
+    """The tasks that were asked for."""
+    chosen = [task for task in tasks if not only or any(words in task.title for words in only)]
+    if not chosen:
+        titles = " | ".join(task.title for task in tasks)
+        raise InputError(f"only: no task has {' or '.join(map(repr, only or ()))} in its title: {titles}")
+    return chosen
 
 
 def _bench(
