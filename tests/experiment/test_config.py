@@ -133,8 +133,8 @@ def test_no_code_is_run_from_a_file(tmp_path):
 
 def test_how_a_run_is_computed_may_change_and_what_it_is_may_not():
     config = resolve(SETTINGS)
-    how = {"device": "cpu", "fsdp": True, "accumulate": 2, "recompute": True, "trackers": ["wandb"]}
-    how |= {"keep_checkpoints": 5, "checkpoint_every": 7, "eval_batch_size": 2}
+    how = {"device": "cpu", "fsdp": True, "accumulate": 2, "recompute": True, "compile": "eager"}
+    how |= {"trackers": ["wandb"], "keep_checkpoints": 5, "checkpoint_every": 7, "eval_batch_size": 2}
     assert resolve({**SETTINGS, **how}).content() == config.content()
     for name, value in {"seed": 1, "steps": 11, "batch_size": 4, "variant": "softmax", "precision": "bf16"}.items():
         other = resolve({**SETTINGS, "clip": 1.0, name: value})

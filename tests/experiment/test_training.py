@@ -109,6 +109,16 @@ def test_the_result_says_what_the_metrics_say(references):
     assert result["config_hash"] == resolve(reference.settings).content_hash()
 
 
+def test_a_compiled_network_trains_the_same(references, tmp_path):
+    reference = references("packed")
+    run_training(resolve({**reference.settings, "compile": "eager"}), tmp_path, quiet=True)
+    for got, known in zip(same_metrics(tmp_path), same_metrics(reference.folder), strict=True):
+        for name in got.keys() & {"loss", "test_loss", "grad_norm"}:
+            assert got[name] == pytest.approx(known[name], rel=1e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
+    AutoModelForCausalLM.from_pretrained(tmp_path / "final")
+
+
 def test_recompute_gives_the_same_bit_for_bit(references, tmp_path):
     reference = references("task")
     run_training(resolve({**reference.settings, "recompute": True}), tmp_path, quiet=True)

@@ -39,6 +39,7 @@ INCIDENTAL = frozenset(
         "fsdp",
         "accumulate",
         "recompute",
+        "compile",
         "eval_batch_size",
         "trackers",
         "checkpoint_every",

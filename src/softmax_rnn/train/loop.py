@@ -62,11 +62,11 @@ class TrainingLoop:
         if self.settings.recompute:
             recompute: Any = network
             recompute.gradient_checkpointing_enable()
-        if not self.settings.fsdp:
-            return self.accelerator.prepare_model(network)
-        # accelerate's own FSDP does nothing on CPUs.
-        shard(network.to(self.device))
-        return network
+        if self.settings.fsdp:
+            shard(network.to(self.device))  # accelerate's own FSDP does nothing on CPUs
+        if self.settings.compile is not None:
+            network.compile(backend=self.settings.compile)
+        return network if self.settings.fsdp else self.accelerator.prepare_model(network)
 
     def run(self) -> int:
         """All steps that are left; returns the last one done."""

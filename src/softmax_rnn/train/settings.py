@@ -61,6 +61,8 @@ class TrainSettings(BaseModel):
 
     recompute: bool = False
     """Recompute activations in the backward pass instead of keeping them."""
+    compile: Literal["inductor", "aot_eager", "eager"] | None = None
+    """Train and evaluate what torch.compile makes of the network with this backend; None: the network itself."""
     fsdp: bool = False
     """Shard weights, gradients and optimiser over the processes instead of copying them (FSDP2)."""
     device: Literal["auto", "cpu"] = "auto"
