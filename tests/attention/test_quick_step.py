@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from attention.cases import fresh_state, inputs
+from softmax_rnn.attention.arguments import Shape
 from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.nonpositive import NonPositiveWarning, counted
 from softmax_rnn.attention.parts import Polynomial
-from softmax_rnn.attention.quick_step import OfFeatures, OfKeys
+from softmax_rnn.attention.quick_step import OfFeatures, OfKeys, _quick
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState
 from softmax_rnn.attention.variants import VARIANTS
@@ -152,3 +153,12 @@ def test_row_sums_that_are_not_positive_are_told(quick):
     with torch.no_grad(), pytest.warns(NonPositiveWarning):
         step(spec, -q, k, v, state)
     assert quick[-1] is False
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_row_says_whether_its_steps_are_quick(name):
+    """Without an error, whatever parts a row has."""
+    shape = Shape(batch=1, heads=2, kv_heads=2, time=1, key_dim=4, value_dim=4)
+    kind = type(_quick(VARIANTS[name], shape))
+    assert kind in (OfKeys, OfFeatures, type(None))
+    assert (kind is OfKeys) == (VARIANTS.short(name) in ("softmax", "softmax_l2"))

@@ -100,14 +100,16 @@ class OfKeys(QuickStep):
     @classmethod
     def of(cls, spec: AttentionSpec, shape: Shape) -> OfKeys | None:
         """None where a step needs more, or heads share keys."""
-        plain = replace(spec, score=Exp(), output_norm=None, normaliser=AttentionSpec().normaliser)
-        normed = spec.output_norm == L2Norm() and spec.normaliser is None
-        known = spec.output_norm is None and spec.normaliser == plain.normaliser
-        if spec.score.clamp is not None or not spec.score.is_exponential or plain != AttentionSpec():
+        score = spec.score
+        softmax, normed = (
+            AttentionSpec(score=score),
+            AttentionSpec(score=score, normaliser=None, output_norm=L2Norm()),
+        )
+        if not isinstance(score, Exp) or score.clamp is not None or spec not in (softmax, normed):
             return None
-        if not (normed or known) or shape.heads != shape.kv_heads or shape.key_dim != shape.value_dim:
+        if shape.heads != shape.kv_heads or shape.key_dim != shape.value_dim:
             return None
-        return cls(spec, shape, shape.key_dim**-0.5 if spec.score.scale is None else spec.score.scale)
+        return cls(spec, shape, shape.key_dim**-0.5 if score.scale is None else score.scale)
 
     def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
         """softmax(q·k) v over all keys."""
