@@ -12,7 +12,7 @@ from attention.cases import MASKS, T, attention, end_mask, fresh_state, inputs
 from attention.compare import assert_close, assert_same, run
 from oracle import decay, exp, exp5, f, l2, ln, normalised, sum_gv, sum_v, sum_w, taylor_weight, window
 from softmax_rnn.attention.attend import attend, extend
-from softmax_rnn.attention.parts import ForgetGate, Window, taylor_score
+from softmax_rnn.attention.parts import CappedExp, ForgetGate, Window, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -34,7 +34,15 @@ def gated(r: oracle.Row):
     return ln(r, r.out_gate * sum_gv(r, lambda r, j: exp5(r, j) * decay(r, j)) / r.n)
 
 
+def capped(r: oracle.Row, j: int):
+    return torch.exp(0.6 * torch.tanh(oracle.scaled()(r, j) / 0.6))
+
+
 SPECS = {
+    "capped": (
+        AttentionSpec(score=CappedExp(cap=0.6), forget_gate=ForgetGate(), structure=Window(WIDTH, SINKS)),
+        normalised(capped, W),
+    ),
     "softmax": (windowed("softmax"), normalised(exp, W)),
     "no_sinks": (windowed("softmax", 3, 0), normalised(exp, window(3))),
     "itself": (windowed("softmax", 1, 0), normalised(exp, window(1))),

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GptOssConfig,
@@ -27,10 +25,6 @@ from .pretrained_models import SIZES, build
 def refused() -> dict[str, tuple[Any, str]]:
     full = {**SIZES, "layer_types": ["full_attention"] * 2}
     return {
-        "capped": (
-            Gemma2ForCausalLM(Gemma2Config(**{**full, "sliding_window": None})),
-            "attn_logit_softcapping: Gemma2ForCausalLM caps its scores at 50",
-        ),
         "sinks": (
             GptOssForCausalLM(GptOssConfig(**{**full, "sliding_window": None, "num_local_experts": 2})),
             "sinks: GptOssForCausalLM has attention sinks",

@@ -39,16 +39,27 @@ def test_inside_transformers_own_class() -> None:
     assert torch.equal(greedy(model), tokens)
 
 
-def test_gemma_2_without_a_cap() -> None:
+@pytest.mark.parametrize("cap", [None, 0.3])
+def test_gemma_2(cap: float | None) -> None:
     """transformers' own Gemma 2 takes softmax in float32, so it is compared there."""
     torch.manual_seed(0)
-    model = Gemma2ForCausalLM(Gemma2Config(**SIZES, sliding_window=4, attn_logit_softcapping=None)).eval()
+    config = Gemma2Config(**SIZES, sliding_window=4, attn_logit_softcapping=cap)
+    model = Gemma2ForCausalLM(config).eval()
+    model.set_attn_implementation("eager")  # only this one has the cap
     ids = batch()[0]
     with torch.no_grad():
         expected = model(input_ids=ids).logits
         result = convert(model, "softmax")(input_ids=ids).logits
     assert float((result - expected).abs().max() / expected.abs().max()) < 2e-5
     assert [spec and spec.structure for spec in specs_of(model)] == [Window(4), None]
+    assert {spec and spec.score.ceiling for spec in specs_of(model)} == {cap}
+    if cap is not None:
+        with torch.no_grad():
+            cache = SpecCache(specs_of(model))
+            pieces = [model(input_ids=part, past_key_values=cache).logits for part in (ids[:, :5], ids[:, 5:])]
+        torch.testing.assert_close(torch.cat(pieces, 1), result, atol=2e-5, rtol=2e-5)
+        with pytest.raises(InputError, match=r"caps its scores at 0\.3, which needs the score exp without a clamp"):
+            convert(Gemma2ForCausalLM(config), "taylor_2")
 
 
 def test_another_score_keeps_the_window_and_a_structure_replaces_it() -> None:
@@ -76,7 +87,7 @@ def test_state_stays_small_is_saved_and_cropped(tmp_path) -> None:
     loaded.crop(-1)
     again = model(input_ids=ids[:, 49:], past_key_values=loaded).logits
     torch.testing.assert_close(again, whole[:, 49:], atol=1e-10, rtol=0)
-    with pytest.raises(InputError, match="keys that left the window are gone, 30 positions"):
+    with pytest.raises(InputError, match="keys that left the window are gone, so 30 positions"):
         loaded.crop(-30)
 
 

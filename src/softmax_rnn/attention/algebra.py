@@ -146,7 +146,7 @@ def cancellations(spec: AttentionSpec) -> list[str]:
         if _gates_rows_before_norm(spec):
             said.append(f"the output gate cancels up to the eps ({eps:g}) of the {norm} norm; it is kept")
     factor_cancels = spec.normaliser is None or is_positive_row_factor(spec)
-    if spec.score.is_exponential and spec.score.clamp is None and is_scale_invariant(spec) and factor_cancels:
+    if spec.score.is_exponential and spec.score.ceiling is None and is_scale_invariant(spec) and factor_cancels:
         said.append("the size of a row has no effect after the L2 norm, so exp needs no clamp")
     return said
 

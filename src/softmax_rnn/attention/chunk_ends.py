@@ -216,9 +216,7 @@ def _behind(old: Tensor, new: Tensor, axis: int) -> Tensor:
 
 def _own(job: Contraction) -> Sums:
     """The weight of each query's own key; none at padding."""
-    x = job.own_scores()
-    if job.score.clamp is not None:
-        x = x.clamp(max=job.score.clamp)
+    x = job.score.cut(job.own_scores())
     real = job.visibility.key_mask
     if job.score.is_exponential:
         scale, weight = x.detach(), torch.exp(x - x.detach())

@@ -24,7 +24,7 @@ from softmax_rnn.model.foreign import CONVERTED, ForeignModel, swap_attention
 from softmax_rnn.model.layer_specs import LayerSpecs, as_spec, layer_specs
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SpecAttention
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
-from softmax_rnn.model.windows import with_windows
+from softmax_rnn.model.windows import with_cap, with_windows
 from softmax_rnn.validation import read_json
 
 SpecsLike = LayerSpecs | Path
@@ -64,7 +64,7 @@ def convert(
     wanted = read_specs(spec) if isinstance(spec, Path) else spec if layers is None else layers
     assert wanted is not None
     specs = layer_specs(wanted, model.config.num_hidden_layers, "spec" if layers is None else "layers")
-    specs = with_windows(specs, model.config)
+    specs = with_cap(with_windows(specs, model.config), model.config)
     if type(model) in CONVERTED:
         return swap_attention(model, specs, forget_bias)
     return _rebuild(model, specs, forget_bias)
@@ -94,9 +94,6 @@ def read_specs(path: Path) -> list[AttentionSpec]:
 def refuse_what_cannot_be_converted(model: PreTrainedModel) -> None:
     """Whatever the conversion would have to ignore, and classes it does not know."""
     config, kind = model.config, type(model).__name__
-    cap = getattr(config, "attn_logit_softcapping", None)
-    if cap is not None:
-        raise InputError(f"attn_logit_softcapping: {kind} caps its scores at {cap}, which no spec does")
     if any(name.endswith("sinks") for name, _ in model.named_parameters()):
         raise InputError(f"sinks: {kind} has attention sinks, which no spec has")
     if getattr(config, "use_bidirectional_attention", None):

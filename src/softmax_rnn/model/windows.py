@@ -1,4 +1,4 @@
-"""The sliding windows that some pretrained models have in all layers, or in every other one."""
+"""Sliding windows and capped scores, which some pretrained models have."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from transformers.configuration_utils import PreTrainedConfig
 
-from softmax_rnn.attention.parts import Window
+from softmax_rnn.attention.parts import CappedExp, Exp, Window
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.errors import InputError
 
 
 def layer_windows(config: PreTrainedConfig) -> tuple[int | None, ...]:
@@ -32,3 +33,20 @@ def with_windows(specs: tuple[AttentionSpec, ...], config: PreTrainedConfig) -> 
         spec if width is None or spec.structure is not None else replace(spec, structure=Window(width))
         for spec, width in pairs
     )
+
+
+def with_cap(specs: tuple[AttentionSpec, ...], config: PreTrainedConfig) -> tuple[AttentionSpec, ...]:
+    """The specs with the cap that the model puts on its scores, which only exp has."""
+    cap = getattr(config, "attn_logit_softcapping", None)
+    return specs if cap is None else tuple(_capped(spec, cap) for spec in specs)
+
+
+def _capped(spec: AttentionSpec, cap: float) -> AttentionSpec:
+    if spec.score == CappedExp(scale=spec.score.scale, cap=cap):
+        return spec
+    if spec.score != Exp(scale=spec.score.scale):
+        raise InputError(
+            f"attn_logit_softcapping: the model caps its scores at {cap:g}, which needs the score exp without a clamp,"
+            f" got {spec.score.kind}"
+        )
+    return replace(spec, score=CappedExp(scale=spec.score.scale, cap=cap))

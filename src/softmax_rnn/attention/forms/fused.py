@@ -31,7 +31,7 @@ class Fused(FormWithKeys):
         """The kernel has no clamp and no decay, allows no padding between keys, and divides by the row sum."""
         reasons = {
             "its score is not exp": not spec.score.is_exponential,
-            "its exp is clamped": spec.score.clamp is not None,
+            "its exp is clamped": spec.score.ceiling is not None,
             "the forget gate would need a T × T bias": spec.forget_gate is not None,
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding lies between real keys": situation.holes,

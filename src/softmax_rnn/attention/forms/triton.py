@@ -105,7 +105,7 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return f"the structure {spec.structure.kind} has no kernel; windows and near_far do"
     if isinstance(spec.structure, NearFar) and spec.structure.centred:
         return "a far part that is expanded at its mean has no kernel"
-    if not score.is_exponential and not isinstance(score, Polynomial):
+    if score.ceiling != score.clamp or not (score.is_exponential or isinstance(score, Polynomial)):
         return f"the score {score.kind} has no kernel"
     if isinstance(score, Polynomial) and not 1 <= score.degree <= MAX_DEGREE:
         return f"its kernels know polynomials of degree 1 to {MAX_DEGREE}: float32 sums of higher orders cancel"

@@ -7,12 +7,10 @@ largest; for other scores the weights themselves.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -160,22 +158,9 @@ class Block:
         """q·k, in scratch memory."""
         return torch.bmm(self.row.q, self.k.transpose(1, 2), out=self.scratch("x"))
 
-    def clamp_(self, x: Tensor) -> Tensor:
-        """Scores up to the clamp, in place."""
-        clamp = self.row.work.setting.score.clamp
-        return x if clamp is None else x.clamp_(max=clamp)
-
-    def clamp_gradient_(self, grad: Tensor, x: Tensor) -> None:
-        """The gradient of the clamp, in place: 0 where x is cut. One pass, while boolean masks cost five."""
-        clamp = self.row.work.setting.score.clamp
-        if clamp is None:
-            return
-        above = math.nextafter(clamp, math.inf) if x.dtype == torch.float64 else _next_float32(clamp)
-        torch.ops.aten.hardtanh_backward.grad_input(grad, x, -torch.inf, above, grad_input=grad)
-
     def logarithms_(self, x: Tensor) -> Tensor:
         """log of the weights from the dot products, in place, up to the row's own decay."""
-        self.clamp_(x)
+        self.row.work.setting.score.cut_(x)
         if self.decay is not None:
             x.sub_(self.decay.to(x.dtype))
         self.row.work.masks.add_(x, self.row.group, self.row.queries, self.keys)
@@ -211,8 +196,3 @@ class Block:
 def exp_(x: Tensor) -> Tensor:
     """exp of logarithms whose row has its largest at 0, in place."""
     return torch.threshold_(x, NEGLIGIBLE_LOG[x.dtype], -torch.inf).exp_()
-
-
-@cache
-def _next_float32(value: float) -> float:
-    return float(np.nextafter(np.float32(value), np.float32(np.inf)))

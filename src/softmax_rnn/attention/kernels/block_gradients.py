@@ -87,6 +87,7 @@ def walk_backward(work: Work, grads: Gradients, log_scale: Tensor | None) -> Non
 
 def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients, log_scale: Tensor | None) -> Tensor:
     """dq of a block of queries; what it gives to keys and values is added there."""
+    score = row.work.setting.score
     dy = row.rows_of(grads.d_numerator)
     dr = None if grads.d_row_sum is None else row.rows_of(grads.d_row_sum[..., None])
     scale = None if log_scale is None else row.rows_of(log_scale[..., None])
@@ -101,14 +102,14 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
         dw = torch.bmm(dy, block.v.transpose(1, 2), out=block.scratch("dw"))
         if dr is not None:
             dw.add_(dr)
-        d_weights = dw if d_levels is None or row.work.setting.score.clamp is None else dw.clone()
-        block.clamp_gradient_(dw, x)
+        d_weights = dw if d_levels is None or score.ceiling is None else dw.clone()
+        score.cut_gradient_(dw, x)
         if row.work.setting.is_bounded:
             weights = slopes = block.logarithms_(x).exp_()
         elif scale is not None:
             weights = slopes = exp_(block.logarithms_(x).sub_(scale))
         else:
-            block.clamp_(x)
+            score.cut_(x)
             weights, slopes = row.series.value(x), row.series.slope(x)
             block.decay_and_mask_(weights, slopes)
         if d_levels is not None:

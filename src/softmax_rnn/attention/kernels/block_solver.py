@@ -121,7 +121,7 @@ def _weights(row: QueryBlock, keys: slice, scale: Tensor) -> Tensor:
     if row.work.setting.score.is_exponential:
         return _logarithms(row, keys).sub_(scale).exp_()
     block = Block(row, keys)
-    weights = row.series.value(block.clamp_(block.dots()))
+    weights = row.series.value(row.work.setting.score.cut_(block.dots()))
     block.decay_and_mask_(weights)
     if keys == _positions(row):
         weights.tril_(-1)

@@ -63,8 +63,8 @@ def _scores_are_small(job: Contraction) -> bool:
 
 
 def _largest_score(job: Contraction) -> float:
-    if job.score.clamp is not None or job.decay is None or not may_sync(job.q):
-        return job.score.clamp or 0.0
+    if job.score.ceiling is not None or job.decay is None or not may_sync(job.q):
+        return job.score.ceiling or 0.0
     return float(largest_norm(job.q.flatten(2, 3)).max()) * float(largest_norm(job.k).max())
 
 
@@ -191,7 +191,7 @@ def _forward(work: Work) -> tuple[Tensor, Tensor | None, None]:
             total = row.q.new_zeros(*row.q.shape[:2], work.v.shape[-1])
             mass = row.q.new_zeros(row.q.shape[:2])
             for block in row.blocks():
-                weights = row.series.value(block.clamp_(block.dots()))
+                weights = row.series.value(work.setting.score.cut_(block.dots()))
                 block.decay_and_mask_(weights)
                 block.level_(weights)
                 if negative is not None:

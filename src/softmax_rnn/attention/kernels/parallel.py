@@ -19,8 +19,7 @@ def parallel(job: Contraction) -> Sums:
         x = torch.where(allowed, _channel_scores(job, job.decay), 0)
     else:
         x = torch.einsum("bkgid,bkjd->bkgij", job.q, job.k)
-    if job.score.clamp is not None:
-        x = x.clamp(max=job.score.clamp)
+    x = job.score.cut(x)
     log_decay = job.decay.between(past, x.dtype) if isinstance(job.decay, RunningDecay) else None
     if job.score.is_exponential:
         return _exp_sums(job, x if log_decay is None else x + log_decay, allowed)

@@ -33,8 +33,7 @@ def literally(job: Contraction, rate: Float[Tensor, "B K T"]) -> Float[Tensor, "
     allowed = job.visibility.allowed(slice(past, time), slice(0, time), job.q.device)[:, None]
     allowed = allowed & (place < place[past:, None])
     x = torch.einsum("bktd,bkjd->bktj", job.q[:, :, 0], job.k)
-    if job.score.clamp is not None:
-        x = x.clamp(max=job.score.clamp)
+    x = job.score.cut(x)
     log_decay = None if job.running_decay is None else job.running_decay.between(past, x.dtype)[:, :, 0]
     if job.score.is_exponential:
         x = torch.where(allowed, x if log_decay is None else x + log_decay, -torch.inf)

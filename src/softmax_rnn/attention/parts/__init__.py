@@ -4,6 +4,7 @@ A part says what it is, and how it is computed; torch is imported only when it c
 """
 
 from softmax_rnn.attention.parts.base import Part
+from softmax_rnn.attention.parts.capped_exp import CappedExp
 from softmax_rnn.attention.parts.channel_decays import ChannelGate, KeyDecay
 from softmax_rnn.attention.parts.chunk_ends import ChunkEnds
 from softmax_rnn.attention.parts.decays import Decay, ForgetGate, Forgetting
@@ -41,6 +42,7 @@ __all__ = [
     "Activation",
     "Alone",
     "Averaged",
+    "CappedExp",
     "ChannelGate",
     "ChunkEnds",
     "ConvolvedValue",

@@ -52,8 +52,8 @@ class KeptKeys(NearKeys):
         polynomial = spec.score.as_polynomial
         if not spec.score.is_exponential and polynomial is None:
             raise InputError(f"structure: kept_keys needs exp or a polynomial score, got {spec.score.kind}")
-        if spec.score.clamp is not None:
-            raise InputError("structure: kept_keys needs a score without a clamp")
+        if spec.score.ceiling is not None:
+            raise InputError("structure: kept_keys needs a score without a clamp or cap")
         if self.centred and (polynomial is None or not polynomial.has_all_orders):
             raise InputError("structure: centred needs every order up to the degree, as Taylor polynomials have")
         if spec.feature_map is not None:
