@@ -14,6 +14,7 @@ from variant_page import breakable
 from softmax_rnn.attention.explain import part_text
 from softmax_rnn.attention.parts import Part
 from softmax_rnn.attention.spec import AttentionSpec
+from softmax_rnn.attention.table.variant_table import NEW, THE_PAPER
 from softmax_rnn.attention.variants import VARIANTS
 
 SHOWN = 12
@@ -49,7 +50,8 @@ def _parts(slot: str) -> Iterator[str]:
         if isinstance(part, Part):
             users.setdefault(part.kind, []).append(name)
     for kind, names in users.items():
-        names.sort(key=lambda name: not VARIANTS.row(name).source)  # those with a publication of their own first
+        # Those with a publication of their own first.
+        names.sort(key=lambda name: VARIANTS.row(name).source in ("", THE_PAPER, NEW))
         said = (Part.registry[slot][kind].__doc__ or "").strip().split("\n")[0]
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         yield f"| `{kind}` | {_cell(said.replace('``', '`'))} | {', '.join(map(_link, names[:SHOWN]))}{more} |"

@@ -129,10 +129,15 @@ _SHORT = {
 }
 
 _BLOCKS = {"gated_softmax_decay": {"use_rope": False}}
+_SOURCES = {
+    "softmax": "Transformer (2017), arXiv 1706.03762",
+    "linear_elu": "Linear Transformer (2020), arXiv 2006.16236",
+}
 
 
 def _row(name: str, spec: AttentionSpec, group: str) -> Variant:
-    return Variant(spec, group, _NOTES.get(name, ""), _SHORT.get(name, ""), _BLOCKS.get(name, {}), THE_PAPER)
+    source = _SOURCES.get(name, THE_PAPER)
+    return Variant(spec, group, _NOTES.get(name, ""), _SHORT.get(name, ""), _BLOCKS.get(name, {}), source)
 
 
 ROWS = {name: _row(name, spec, PAPER) for name, spec in _DOCUMENTED.items()}
