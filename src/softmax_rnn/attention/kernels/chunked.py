@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -195,19 +196,22 @@ def chunk_gradients(
     d_decay = None if decay is None or at_query is None else torch.empty_like(decay)
     grads = Gradients(dy, *(torch.empty_like(x) for x in (q, k, u)), d_state, d_decay)  # pyright: ignore[reportCallIssue]
     running, spans = state.clone(), layout.spans(decay is not None)
-    for place in spans:
-        inputs = Inputs.at(place, given, layout)
-        here = grads.at(place, inputs)
+
+    @lru_cache(maxsize=1)  # the last span of the first walk is the first of the second
+    def at(number: int) -> tuple[Inputs, Gradients]:
+        inputs = Inputs.at(spans[number], given, layout)
+        return inputs, grads.at(spans[number], inputs)
+
+    for number in range(len(spans)):
+        inputs, here = at(number)
         for group in inputs.layout.groups():
             _backward_queries(inputs, group, here, running[group.heads])
             inputs.leave_(running[group.heads], group.heads)
         if inputs.fold is not None and layout.by_channel:
             here.q.mul_(inputs.fold.query[:, None])
     later = None if ends is None or d_decay is None else _of_ends(ends, layout)
-    for place in reversed(spans):
-        if len(spans) > 1:
-            inputs = Inputs.at(place, given, layout)
-            here = grads.at(place, inputs)
+    for number, place in reversed([*enumerate(spans)]):
+        inputs, here = at(number)
         for group in inputs.layout.groups():
             _backward_keys(inputs, group, here)
         if inputs.fold is not None:

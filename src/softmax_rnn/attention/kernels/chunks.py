@@ -60,7 +60,7 @@ class Layout:
 
     def spans(self, decays: bool) -> list[slice]:
         """Stretches of chunks whose inputs are made together: all, or, where decays are folded in, a few."""
-        size = self.time
+        size = max(self.time, 1)
         if decays and self.is_regular and self.visibility.first_key is None:
             size = max(SPAN // self.chunk, 1) * self.chunk
         return [slice(a, min(a + size, self.time)) for a in range(0, self.time, size)]
