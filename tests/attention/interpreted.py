@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import triton as form
 from softmax_rnn.attention.kernels.parallel import parallel
 from softmax_rnn.attention.kernels.triton.run import run as run_kernels
-from softmax_rnn.attention.parts import Exp, Polynomial, Score, taylor_score
+from softmax_rnn.attention.parts import Exp, Levels, Polynomial, Score, taylor_score
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.attention.visibility import Visibility
 
@@ -42,6 +43,8 @@ def errors_of(case: dict[str, Any]) -> dict[str, float]:
     if "score" in case:
         return half_found(case)
     spec = VARIANTS[case["name"]]
+    if "levels" in case:
+        spec = replace(spec, structure=Levels(case["levels"]))
     time = case.get("time", TIME)
     dims = {"key_dim": case.get("key_dim", 8), "value_dim": case.get("value_dim", 5)}
     # Through the state everywhere, or nowhere.

@@ -21,6 +21,7 @@ from attention.cases import MASKS, NAMES, inputs
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.forms import triton as form
 from softmax_rnn.attention.forms.triton import Triton
+from softmax_rnn.attention.parts import Levels
 from softmax_rnn.attention.plan import Situation, choose
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
@@ -83,6 +84,10 @@ MORE = {
     "row sum": {"name": "forgetting_transformer"},
     "window and sinks": {"name": "streaming_llm_64", "mask": "both", "time": 100, "key_dim": 4, "value_dim": 3},
     "degree 4": {"name": "taylor_4", "mask": "both"},
+    "levels and decay": {"name": "log_linear_mamba2", "mask": "both", "time": 21, "key_dim": 4, "value_dim": 3},
+    "three levels": {"name": "taylor_2", "levels": 3, "mask": "both", "time": 37, "key_dim": 4, "value_dim": 3},
+    "levels of a clamped exp": {"name": "gated_softmax_decay", "levels": 4, "mask": "both", "time": 37, "key_dim": 4},
+    "levels in bfloat16": {"name": "log_linear_softmax", "dtype": "bfloat16", "time": 37},
     "resumed": {"name": "taylor_2", "state": True, "how": "pieces"},
     "steps": {"name": "taylor_2", "state": True, "how": "steps"},
     "a walk in bfloat16": {"score": "linear", "decay": True, "state": True, "walks": 1, "dtype": "bfloat16"},
@@ -180,7 +185,9 @@ def test_the_planner_takes_it_on_a_card_where_it_serves(name):
     plan = choose(VARIANTS[name], ON_A_CARD)
     fused_serves = "fused" not in plan.others or "× the time" in plan.others["fused"]
     if name in SERVED:
-        assert plan.form == ("fused" if fused_serves else "triton"), plan
+        # With levels the platform's kernel needs a bias per pair.
+        fused_is_best = fused_serves and not isinstance(VARIANTS[name].structure, Levels)
+        assert plan.form == ("fused" if fused_is_best else "triton"), plan
     else:
         assert len(plan.others["triton"]) > 20
 
@@ -194,6 +201,8 @@ def test_the_planner_takes_it_on_a_card_where_it_serves(name):
         ("softmax", {"dtype": "float64"}, "float64"),
         ("softmax", {"key_dim": 512}, "256"),
         ("taylor_4", {"has_fixed_past": True}, "degree 2"),
+        ("log_linear_taylor_2", {"has_fixed_past": True}, "a state per level"),
+        ("rat_16", {}, "chunk_ends"),
         ("power_attention_2", {"has_fixed_past": True}, "float64"),
         ("softmax", {"device": "mps"}, "mps"),
     ],

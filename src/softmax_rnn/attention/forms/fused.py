@@ -52,7 +52,9 @@ class Fused(FormWithKeys):
             width = s.key_dim + s.value_dim
             numbers = s.batch * (s.heads * s.queries + s.kv_heads * s.keys) * width
             launches = 2 if s.pairs is None else 2 * s.batch
-            return 0.9 * time_on_card(s, launches, s.heads * visible_pairs(spec, s) * width, numbers)
+            # Levels need a bias per pair, and blocks of torch for the gradients.
+            factor = 4 if isinstance(spec.structure, Levels) else 0.9
+            return factor * time_on_card(s, launches, s.heads * visible_pairs(spec, s) * width, numbers)
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         pairs = visible_pairs(spec, s)
         if s.unread:  # a mask of all pairs is read, visible or not

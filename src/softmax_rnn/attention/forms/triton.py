@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import Form, visible_pairs
-from softmax_rnn.attention.parts import NearFar, NearKeys, Polynomial, Window
+from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Polynomial, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.installation import from_extra
@@ -52,6 +52,8 @@ class Triton(Form):
         width = s.value_dim + spec.width(s.key_dim)
         numbers = s.batch * (s.heads * s.queries + s.kv_heads * s.keys) * width
         launches, products, keys = 2.0, s.heads * visible_pairs(spec, s) * width, s.keys
+        if isinstance(spec.structure, Levels):
+            launches *= spec.structure.count
         if _through_state(spec, s):
             score, structure = fixed_state_score(spec, s.key_dim), spec.structure
             assert score is not None
@@ -101,8 +103,8 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return "a write rule solves a system of equations per chunk, which has no kernel"
     if spec.forget_gate is not None and spec.forget_gate.by_channel:
         return "a decay per channel has no kernel"
-    if spec.structure is not None and type(spec.structure) not in (Window, NearFar):
-        return f"the structure {spec.structure.kind} has no kernel; windows and near_far do"
+    if spec.structure is not None and type(spec.structure) not in (Window, NearFar, Levels):
+        return f"the structure {spec.structure.kind} has no kernel; windows, near_far and levels do"
     if isinstance(spec.structure, NearFar) and spec.structure.centred:
         return "a far part that is expanded at its mean has no kernel"
     if score.ceiling != score.clamp or not (score.is_exponential or isinstance(score, Polynomial)):
@@ -118,6 +120,8 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
 
 def _no_state(spec: AttentionSpec, s: Situation) -> str | None:
     """Why a state of fixed size cannot be continued."""
+    if isinstance(spec.structure, Levels):
+        return "a state per level has no kernel"
     score = fixed_state_score(spec, s.key_dim)
     if score is None or score.degree > MAX_STATE_DEGREE:
         return f"its kernels know states up to degree {MAX_STATE_DEGREE}"
@@ -128,8 +132,8 @@ def _no_state(spec: AttentionSpec, s: Situation) -> str | None:
 
 def _through_state(spec: AttentionSpec, s: Situation) -> bool:
     """Whether the outputs come from states between chunks."""
-    score = fixed_state_score(spec, s.key_dim)
-    if score is None or _no_state(spec, s) or (spec.structure is not None and spec.structure.hides_the_rest):
+    score, structure = fixed_state_score(spec, s.key_dim), spec.structure
+    if score is None or _no_state(spec, s) or (structure is not None and structure.hides_the_rest):
         return False
     return s.has_fixed_past or s.queries > STATE_PAYS * n_features(score, spec.width(s.key_dim))
 

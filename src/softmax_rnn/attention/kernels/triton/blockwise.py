@@ -72,10 +72,10 @@ def constants(score: Polynomial, device: torch.device) -> Tensor:
     return torch.tensor(score.coefficients, dtype=torch.float32, device=device)
 
 
-def blockwise(job: Contraction, dtype: torch.dtype, score_scale: float = 1.0) -> Sums:
-    """The sums of `parallel`, the scores of exp times a scale."""
+def blockwise(job: Contraction, dtype: torch.dtype, score_scale: float = 1.0, seen: Seen | None = None) -> Sums:
+    """The sums of `parallel`, the scores of exp times a scale; ``seen`` in place of the visibility."""
     batch, kv_heads, _, _, _ = job.q.shape
-    seen = Seen.of(job.visibility, batch, job.k.shape[2], job.q.device)
+    seen = Seen.of(job.visibility, batch, job.k.shape[2], job.q.device) if seen is None else seen
     negative = None if job.negative is None else job.negative.negative
     setting = Setting(job.score, kv_heads, seen, job.wants_row_sum, negative, dtype, score_scale)
     decay = None if job.running_decay is None else job.running_decay.c

@@ -6,6 +6,7 @@ import math
 from contextlib import nullcontext
 from dataclasses import replace
 from math import comb
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from softmax_rnn.attention.forms import triton as form
 from softmax_rnn.attention.kernels.triton import linear
 from softmax_rnn.attention.kernels.triton.blockwise import blockwise
 from softmax_rnn.attention.kernels.triton.chunked import chunked
+from softmax_rnn.attention.kernels.triton.levels import by_level
 from softmax_rnn.attention.kernels.triton.step import one_step
 from softmax_rnn.attention.parts import Polynomial
 
@@ -24,6 +26,8 @@ from softmax_rnn.attention.parts import Polynomial
 def with_keys(job: Contraction) -> Sums:
     """All pairs, block by block."""
     job, scale = _as_given(job)
+    if job.levels is not None:
+        return by_level(job, _dtype(job), scale)
     return blockwise(job, _dtype(job), scale)
 
 
@@ -35,19 +39,19 @@ def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, T
         return _run(fitted, state, keep_state)
 
 
-def _run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
+def _run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Any]:
     job = _in_range(fitted)
     if isinstance(job.score, Polynomial):
         job, _ = _as_given(job)
     score = job.score
     has_kernel = isinstance(score, Polynomial) and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
-    if not (fitted.has_fixed_state and has_kernel):
+    if not (fitted.has_fixed_state and has_kernel) or job.levels is not None:
         sums = with_keys(job)
         if not (keep_state and fitted.has_fixed_state):
             return sums, None
-        from softmax_rnn.attention.kernels.chunked import chunked as torch_chunked
+        from softmax_rnn.attention.kernels.summing import summed
 
-        return sums, torch_chunked(fitted.for_state())[1]
+        return sums, summed(fitted.for_state())
     assert isinstance(score, Polynomial)
     features = sum(comb(job.k.shape[-1] + order - 1, order) for order in score.orders)
     time = job.q.shape[3]

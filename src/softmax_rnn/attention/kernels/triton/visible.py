@@ -37,11 +37,11 @@ class Seen:
         low = low.contiguous()
         last = torch.searchsorted(low, position.contiguous(), right=True) - 1
         if near is None or not near.sinks:
-            return cls(mask, _small(low), last=_small(last))
+            return cls(mask, small(low), last=small(last))
         first = torch.zeros_like(low) if first is None else first.contiguous()
         end = torch.searchsorted(first, position.contiguous(), right=True) - 1
         last = torch.where(position < near.sink_stop, end, last)
-        return cls(mask, *map(_small, (low, first, near.sink_stop, last)))
+        return cls(mask, *map(small, (low, first, near.sink_stop, last)))
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -53,5 +53,6 @@ class Seen:
         }
 
 
-def _small(x: Tensor) -> Tensor:
+def small(x: Tensor) -> Tensor:
+    """Places as the kernels read them."""
     return x.to(torch.int32).contiguous()
