@@ -19,7 +19,7 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels.blocks import Group
-from softmax_rnn.attention.kernels.chunked import split_sums, values_and_ones
+from softmax_rnn.attention.kernels.chunked import row_dots, split_sums, values_and_ones
 from softmax_rnn.attention.kernels.chunks import Chunk, Inputs, times
 from softmax_rnn.attention.kernels.stack import LevelLayout, Stack, Visit, read_column, visits
 from softmax_rnn.attention.levels import LevelSums, blocks
@@ -85,7 +85,7 @@ class _Levelled(torch.autograd.Function):
             grads.walk_keys(group, d_ends, d_past)
         d_decay = None
         if isinstance(inputs.decay, RunningDecay) and ctx.needs_input_grad[3]:
-            d_decay = inputs.decay.gradient((dy.double() * y).sum((1, 3)), (grads.u.double() * u).sum(-1))
+            d_decay = inputs.decay.gradient(row_dots(dy, y).sum(1), row_dots(grads.u, u))
             for end, d_end in zip(ends, d_ends, strict=True):
                 if d_end is not None:
                     d_decay[:, -1] += (d_end.double() * end).sum((1, 2))
