@@ -97,6 +97,7 @@ def test_between_the_stages(often, tmp_path, monkeypatch):
     expected |= {"stages/distil/final", "stages/distil/result.json", "config.json", "linearise.json"}
     assert expected <= names
     assert ("model.safetensors" in names) == often
+    assert not list((tmp_path / "cut").glob("stages/*/final"))
     assert_the_same(tmp_path / "whole", tmp_path / "cut")
 
 

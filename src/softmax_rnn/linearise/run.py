@@ -61,6 +61,7 @@ def linearise(config: LineariseConfig, output: str | Path, *, quiet: bool = Fals
     folder = Path(output)
     check_folder(config, folder)
     if (folder / RECORD).exists():
+        drop_stage_models(folder)
         return Converted(folder, None, read_json(folder / RECORD, "output"))
     tokenizer = load_tokenizer(config.model)
     texts = load_texts(config, tokenizer, config.context)
@@ -85,6 +86,12 @@ def _removed_if_refused(folder: Path) -> Iterator[None]:
         if not any(folder.glob("stages/*/final")):
             shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def drop_stage_models(folder: Path) -> None:
+    """Remove the models that the stages of a finished conversion left."""
+    for path in folder.glob("stages/*/final"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def check_folder(config: LineariseConfig, folder: Path) -> None:
@@ -165,8 +172,7 @@ class _Conversion:
             record["environment"] = environment()
             export(self.folder, previous, self.tokenizer, record)
             write_json(self.folder / RECORD, record)
-            for name in config.stages:
-                shutil.rmtree(self.stage_folder(name) / "final", ignore_errors=True)
+            drop_stage_models(self.folder)
         wait_for_all()
         return Converted(self.folder, None, record)
 
