@@ -49,7 +49,7 @@ def test_a_fixed_state_is_the_sum_of_outer_products(head):
 
 
 def test_what_cannot_be_played_says_why(head):
-    with pytest.raises(InputError, match="needs output_gate as well"):
+    with pytest.raises(InputError, match="also needs output_gate"):
         list(recurrence.play(VARIANTS["softmax_divS_gate"], head))
     wide = Head(*torch.zeros(3, 2, 64, dtype=torch.float64))
     with pytest.raises(InputError, match="too large to watch"):

@@ -254,7 +254,7 @@ def test_budgets():
     sizes = [(100, 10), (100, 10), (100, 120), (100, 10)]
     # Layer 2 grows and is left alone.
     assert choose(rises, loss=2.0, sizes=sizes, state_bytes=250).layers == (1, 3)
-    with pytest.raises(InputError, match="state_bytes: with every layer"):
+    with pytest.raises(InputError, match="state_bytes: expected at least 130, what all layers converted need"):
         choose(rises, loss=2.0, sizes=sizes, state_bytes=50)
     with pytest.raises(InputError, match="at most the 4 layers"):
         choose(rises, loss=2.0, count=5)

@@ -144,7 +144,7 @@ def test_a_far_state_is_not_made_from_a_cache_of_keys() -> None:
     q, k, v = torch.randn(3, 1, 2, 7, 4)
     with pytest.raises(InputError, match=r"structure: near_far sums up the keys .* decode after convert\(\)"):
         attend_at_end(VARIANTS["near_far_64"], q[:, :, -1:], k, v, None)
-    with pytest.raises(InputError, match=r"structure: chunk_ends keeps the ends .* decode after convert\(\)"):
+    with pytest.raises(InputError, match=r"structure: chunk_ends keeps only the ends .* decode after convert\(\)"):
         attend_at_end(AttentionSpec(structure=ChunkEnds(2)), q[:, :, -1:], k, v, None)
 
 

@@ -92,7 +92,7 @@ def test_the_command_says_what_is_left(half: Path, tmp_path: Path, monkeypatch, 
     ("words", "said"),
     [
         (["--continue-from", "none.json"], "continue-from: "),
-        (["--continue-from", "x.json", "--check", "x.json"], "continue-from: expected it without --check"),
+        (["--continue-from", "x.json", "--check", "x.json"], "continue-from: cannot be combined with --check"),
     ],
 )
 def test_wrong_uses_are_one_line(words, said, tmp_path: Path, monkeypatch, capsys):

@@ -104,7 +104,7 @@ def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: 
             total += new - old
             chosen.append(layer)
     if total > most:
-        raise InputError(f"state_bytes: expected at least the {total:,} that are left at best, got {most:,}")
+        raise InputError(f"state_bytes: expected at least {total:,}, what all layers converted need, got {most:,}")
     return chosen
 
 
