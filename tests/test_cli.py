@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from softmax_rnn.__main__ import main
-from softmax_rnn.attention.table.models import SIZES
+from softmax_rnn.attention.table.model_table import SIZES
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli import complete
 from softmax_rnn.data.corpora import CORPORA

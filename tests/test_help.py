@@ -8,7 +8,7 @@ import typer
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.analysis.methods import METHODS
-from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, SIZES
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.cli import app
 from softmax_rnn.cli.study import RUNNERS

@@ -22,7 +22,7 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.forms import triton as form
 from softmax_rnn.attention.kernels.parallel import parallel
-from softmax_rnn.attention.kernels.triton.run import run as run_kernels
+from softmax_rnn.attention.kernels.triton.dispatch import run as run_kernels
 from softmax_rnn.attention.parts import Exp, Levels, Polynomial, Score, taylor_score
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.attention.visibility import Visibility

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from softmax_rnn.attention.search import names
-from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.attention.table.refused import REFUSED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError

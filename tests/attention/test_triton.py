@@ -2,7 +2,7 @@
 test_forms.py holds against loops.
 
 The interpreter shows that the arithmetic is right. It shows no races and no speed; what the compiler makes of the
-kernels is tested in tests/bench/test_compiled.py.
+kernels is tested in tests/bench/test_machine_code.py.
 """
 
 from __future__ import annotations

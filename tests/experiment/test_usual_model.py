@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, SIZES
 from softmax_rnn.experiment.config import RunConfig, has_gates, resolve, usual_model
 from softmax_rnn.experiment.network import model_config
 

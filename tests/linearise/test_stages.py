@@ -9,7 +9,7 @@ from tests.linearise.small import build
 
 from attention.cases import KINDS, some
 from softmax_rnn.attention import nonpositive
-from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.attention.table.refused import REFUSED
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError

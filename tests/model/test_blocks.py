@@ -1,6 +1,6 @@
 import pytest
 
-from softmax_rnn.attention.table.models import MODEL_VARIANTS, block_options
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, block_options
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import UnknownNameError
 

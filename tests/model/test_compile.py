@@ -8,7 +8,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from softmax_rnn.attention.nonpositive import counted
-from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 from softmax_rnn.model.sizes import build_config

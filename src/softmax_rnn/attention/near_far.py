@@ -35,7 +35,7 @@ from softmax_rnn.attention.visibility import Visibility
 
 
 def _triton(job: Contraction) -> Sums:
-    from softmax_rnn.attention.kernels.triton.run import with_keys
+    from softmax_rnn.attention.kernels.triton.dispatch import with_keys
 
     return with_keys(job)
 

@@ -123,7 +123,7 @@ def run_label(variant: str, layers: Mapping[str, str]) -> str:
 def resolve(given: Mapping[str, Any]) -> RunConfig:
     """The run that these settings mean: what they leave out comes from the recipe."""
     from softmax_rnn.attention.custom import define, definition
-    from softmax_rnn.attention.table.models import MODEL_VARIANTS
+    from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 
     if not isinstance(given, Mapping):
         raise InputError(f"settings: expected a dictionary of settings by name, got {given!r}")
@@ -177,7 +177,7 @@ def usual_model(config: RunConfig) -> bool:
 
     Only the common options are looked at; for any other, and for a shape that may not fit, `model_config` decides.
     """
-    from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
+    from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, SIZES
 
     block = MODEL_VARIANTS[config.variant].options
     if config.size not in SIZES or config.layers or set(config.model) & set(block):

@@ -14,7 +14,7 @@ from transformers.activations import ACT2FN
 from softmax_rnn.attention.algebra import can_be_negative, state_numbers_after
 from softmax_rnn.attention.parts import CumulativeGate, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.models import Size
+from softmax_rnn.attention.table.model_table import Size
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model import MODEL_VARIANTS, SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.loading import quiet

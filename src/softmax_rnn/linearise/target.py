@@ -13,7 +13,7 @@ from typing import Any
 from softmax_rnn.attention.custom import variant_from
 from softmax_rnn.attention.parts import NearKeys, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 

@@ -9,7 +9,7 @@
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 import softmax_rnn.model.foreign_configuration  # noqa: F401, it registers the configurations of converted models
-from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES, block_options
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, SIZES, block_options
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM, SoftmaxRNNModel, SpecAttention

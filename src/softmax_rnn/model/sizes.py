@@ -12,7 +12,7 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from softmax_rnn.attention.table.models import MODEL_VARIANTS, SIZES
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS, SIZES
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model.configuration import Mixer, SoftmaxRNNConfig
 from softmax_rnn.model.layer_specs import LayerSpecs, layer_specs

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.attention.table.models import MODEL_VARIANTS
+from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.console import plural
 from softmax_rnn.machine import describe

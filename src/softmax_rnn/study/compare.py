@@ -108,7 +108,7 @@ def compare_specs(a: str, b: str) -> dict[str, Any]:
     from softmax_rnn.attention.custom import variant_from
     from softmax_rnn.attention.explain import part_text
     from softmax_rnn.attention.formula import formula
-    from softmax_rnn.attention.table.models import MODEL_VARIANTS
+    from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
     from softmax_rnn.attention.variants import VARIANTS
     from softmax_rnn.experiment.config import differences
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import Form, visible_pairs
-from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Polynomial, Window
+from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.installation import from_extra
@@ -65,7 +65,7 @@ class Triton(Form):
         return time_on_card(s, launches, products, numbers, keys) * (1 if on_card(s) else INTERPRETED)
 
     def run(self, fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Tensor | None]:
-        from softmax_rnn.attention.kernels.triton.run import run
+        from softmax_rnn.attention.kernels.triton.dispatch import run
 
         return run(fitted, state, keep_state)
 
@@ -107,11 +107,12 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return f"the structure {spec.structure.kind} has no kernel; windows, near_far and levels do"
     if isinstance(spec.structure, NearFar) and spec.structure.centred:
         return "a far part that is expanded at its mean has no kernel"
-    if score.ceiling != score.clamp or not (score.is_exponential or isinstance(score, Polynomial)):
+    polynomial = score.as_polynomial
+    if score.ceiling != score.clamp or not (score.is_exponential or polynomial is not None):
         return f"the score {score.kind} has no kernel"
-    if isinstance(score, Polynomial) and not 1 <= score.degree <= MAX_DEGREE:
+    if polynomial is not None and not 1 <= polynomial.degree <= MAX_DEGREE:
         return f"its kernels know polynomials of degree 1 to {MAX_DEGREE}: float32 sums of higher orders cancel"
-    if isinstance(score, Polynomial) and score.degree > 1 and score.clamp is not None:
+    if polynomial is not None and polynomial.degree > 1 and score.clamp is not None:
         return "a clamped polynomial can leave the range of float32"
     if widest > MAX_DIM:
         return f"its tiles hold dimensions up to {MAX_DIM}, not {widest}"

@@ -37,13 +37,14 @@ class Setting:
     @property
     def degree(self) -> int:
         """0 for exp."""
-        return self.score.degree if isinstance(self.score, Polynomial) else 0
+        return 0 if (polynomial := self.score.as_polynomial) is None else polynomial.degree
 
     def coefficients(self, rows: Tensor | None, device: torch.device) -> Tensor | None:
         """Those of each row, or those of the score; exp has none."""
         if rows is not None:
             return rows
-        return None if self.degree == 0 else constants(self.score, device)  # type: ignore[arg-type]
+        polynomial = self.score.as_polynomial
+        return None if polynomial is None else constants(polynomial, device)
 
     def constants(self, q: Tensor, v: Tensor, decay: Tensor | None, rows: Tensor | None) -> dict[str, Any]:
         """What all three kernels are compiled for."""

@@ -252,8 +252,8 @@ class Setting:
 
 def chunked(job: Contraction, state: Tensor | None, dtype: torch.dtype, chunk: int) -> tuple[Sums, Tensor]:
     """The sums of `parallel`, continued from a state, and the state after the last position."""
-    score = job.score
-    assert isinstance(score, Polynomial) and score.degree <= MAX_DEGREE
+    score = job.score.as_polynomial
+    assert score is not None and score.degree <= MAX_DEGREE
     batch, kv_heads = job.k.shape[:2]
     decay = None if job.running_decay is None else job.running_decay.c
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, state, job.rows)]

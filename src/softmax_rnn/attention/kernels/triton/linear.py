@@ -82,8 +82,8 @@ def serves(job: Contraction, dtype: torch.dtype, needs_grad: bool) -> bool:
 
 def linear(job: Contraction, state: Tensor | None, dtype: torch.dtype, needs_grad: bool) -> tuple[Sums, Tensor]:
     """The sums of `parallel`, continued from a state, and the state after the last position."""
-    score = job.score
-    assert isinstance(score, Polynomial) and score.degree == 1
+    score = job.score.as_polynomial
+    assert score is not None and score.degree == 1
     batch, kv_heads, time = job.k.shape[:3]
     decay = None if job.running_decay is None else job.running_decay.c
     flat = [None if x is None else x.flatten(0, 1) for x in (job.q, job.k, job.v, decay, state)]

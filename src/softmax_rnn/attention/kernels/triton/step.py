@@ -40,8 +40,8 @@ def one_step(job: Contraction, state: Tensor) -> tuple[Sums, Tensor]:
     """The sums of one position after a state, and the state after it; without gradients."""
     from softmax_rnn.attention.kernels.triton.device.step import state_step, step_outputs
 
-    score = job.score
-    assert isinstance(score, Polynomial)
+    score = job.score.as_polynomial
+    assert score is not None
     batch, kv_heads, groups, _, dim = job.q.shape
     heads, features, width = batch * kv_heads, state.shape[2], state.shape[3]
     u = values_and_ones(job).float().contiguous()

@@ -11,7 +11,8 @@ import torch
 
 from softmax_rnn.attention.kernels.triton import tiles
 from softmax_rnn.attention.kernels.triton.tiles import KERNELS, SHARED_MEMORY, Tile, candidates, table
-from softmax_rnn.bench.compiled import (
+from softmax_rnn.bench.kernel_counts import counts
+from softmax_rnn.bench.machine_code import (
     BLOCK_KERNELS,
     DIMS,
     DTYPES,
@@ -22,7 +23,6 @@ from softmax_rnn.bench.compiled import (
     figures,
     fits,
 )
-from softmax_rnn.bench.kernel_counts import counts
 
 TABLE = table()
 LIMITS = {

@@ -1,8 +1,8 @@
 """Kernels compiled for cards that need not be there, and what their machine code says.
 
 Registers, spills, shared memory and tensor-core instructions come from the binary: `cuobjdump` and `nvdisasm` lie in
-the Triton wheel, AMD's assembly states its own figures. `python -m softmax_rnn.bench.compiled` adds the rows that the
-table of tiles lacks.
+the Triton wheel, AMD's assembly states the figures itself. `python -m softmax_rnn.bench.machine_code` adds the rows
+that the table of tiles lacks.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from softmax_rnn.attention.kernels.triton.blockwise import blockwise
 from softmax_rnn.attention.kernels.triton.chunked import chunked
 from softmax_rnn.attention.kernels.triton.levels import by_level
 from softmax_rnn.attention.kernels.triton.step import one_step
-from softmax_rnn.attention.parts import Polynomial
 
 
 def with_keys(job: Contraction) -> Sums:
@@ -41,18 +40,17 @@ def run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, T
 
 def _run(fitted: Fitted, state: Tensor | None, keep_state: bool) -> tuple[Sums, Any]:
     job = _in_range(fitted)
-    if isinstance(job.score, Polynomial):
+    if job.score.as_polynomial is not None:
         job, _ = _as_given(job)
-    score = job.score
-    has_kernel = isinstance(score, Polynomial) and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
-    if not (fitted.has_fixed_state and has_kernel) or job.levels is not None:
+    score = job.score.as_polynomial
+    has_kernel = score is not None and score.degree <= form.MAX_STATE_DEGREE and not score.needs_wide_state
+    if score is None or not (fitted.has_fixed_state and has_kernel) or job.levels is not None:
         sums = with_keys(job)
         if not (keep_state and fitted.has_fixed_state):
             return sums, None
         from softmax_rnn.attention.kernels.summing import summed
 
         return sums, summed(fitted.for_state())
-    assert isinstance(score, Polynomial)
     features = sum(comb(job.k.shape[-1] + order - 1, order) for order in score.orders)
     time = job.q.shape[3]
     needs_grad = _needs_grad(job, state)
@@ -98,8 +96,8 @@ def _as_given(job: Contraction) -> tuple[Contraction, float]:
     odd = _odd_factor(job)
     if odd == 1 or job.rows is not None:
         return job, 1.0
-    score, q = job.score, job.q / odd
-    if not isinstance(score, Polynomial):
+    score, q = job.score.as_polynomial, job.q / odd
+    if score is None:
         return replace(job, q=q), odd
     coefficients = tuple(c * odd**n for n, c in enumerate(score.coefficients))
     clamp = None if score.clamp is None else score.clamp / odd
