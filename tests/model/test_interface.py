@@ -23,7 +23,8 @@ from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, NearFar
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError, UnknownNameError
-from softmax_rnn.model.interface import PREFIX, attend_at_end, read_mask, register_attention, with_scaling
+from softmax_rnn.model.interface import PREFIX, attend_at_end, register_attention, with_scaling
+from softmax_rnn.model.masks import read_mask
 
 torch.set_num_threads(1)
 

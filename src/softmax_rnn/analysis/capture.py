@@ -29,7 +29,8 @@ from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.model.foreign import ForeignModel
-from softmax_rnn.model.interface import PREFIX, attention_function, visible_keys
+from softmax_rnn.model.interface import PREFIX, attention_function
+from softmax_rnn.model.masks import visible_keys
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 from softmax_rnn.model.spec_attention import SpecAttention
 from softmax_rnn.model.windows import layer_windows

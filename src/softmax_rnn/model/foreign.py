@@ -32,7 +32,8 @@ from softmax_rnn.model.foreign_configuration import (
     ConvertedGemmaConfig,
     ConvertedQwen3Config,
 )
-from softmax_rnn.model.interface import read_mask, with_scaling
+from softmax_rnn.model.interface import with_scaling
+from softmax_rnn.model.masks import read_mask
 from softmax_rnn.model.model_card import WithCard
 from softmax_rnn.model.neutral import FORGET_BIAS, fold_gates, neutral_tensors
 from softmax_rnn.model.spec_tensors import SpecTensors
