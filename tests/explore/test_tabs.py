@@ -10,9 +10,9 @@ from explore.models import byte_model, save_tiny, tiny_source
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore import models_tab, rnn_view, runs_tab
-from softmax_rnn.explore.page import in_one_line, playable, whole
+from softmax_rnn.explore.readings import Texts
 from softmax_rnn.explore.source import Others, model_folders
-from softmax_rnn.explore.texts import Texts
+from softmax_rnn.explore.tabs import in_one_line, playable, whole
 from softmax_rnn.model.streaming import stream
 
 

@@ -12,12 +12,12 @@ from gradio.themes import Base
 
 from softmax_rnn.explore.models_tab import models_tab
 from softmax_rnn.explore.order_tab import order_tab
-from softmax_rnn.explore.page import session
 from softmax_rnn.explore.parts_tab import parts_tab
+from softmax_rnn.explore.readings import Texts
 from softmax_rnn.explore.rnn_tab import rnn_tab
 from softmax_rnn.explore.runs_tab import runs_tab
 from softmax_rnn.explore.source import Others, Source
-from softmax_rnn.explore.texts import Texts
+from softmax_rnn.explore.tabs import session
 from softmax_rnn.report import theme
 
 TITLE = "Softmax attention as a sum of RNNs"

@@ -14,9 +14,9 @@ from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS, find_method, meth
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore.page import NARROWEST, ONCE, in_one_line, playable, session, whole
+from softmax_rnn.explore.readings import MOST_CHARACTERS, Texts, token_ids
 from softmax_rnn.explore.source import Loaded, Others
-from softmax_rnn.explore.texts import MOST_CHARACTERS, Texts, token_ids
+from softmax_rnn.explore.tabs import NARROWEST, ONCE, in_one_line, playable, session, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -7,9 +7,9 @@ from typing import Any
 import gradio as gr
 
 from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS
-from softmax_rnn.explore.page import LIVE, NARROWEST, ONCE, in_one_line, session, whole
+from softmax_rnn.explore.readings import MOST_CHARACTERS, MOST_TOKENS, Text, Texts
 from softmax_rnn.explore.source import START
-from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Text, Texts
+from softmax_rnn.explore.tabs import LIVE, NARROWEST, ONCE, in_one_line, session, whole
 
 FIRST_ORDER = 8
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from softmax_rnn.analysis import order_by_order as cut
 from softmax_rnn.analysis.methods import METHODS, MOST_ORDERS, nearest_order
 from softmax_rnn.analysis.reading import Head
-from softmax_rnn.explore.texts import Text
+from softmax_rnn.explore.readings import Text
 from softmax_rnn.explore.views import chart_html, note_html, picture_html, words_html
 from softmax_rnn.report.chart_data import Axis
 from softmax_rnn.report.order_bars import HIGHEST, order_bars

@@ -9,7 +9,7 @@ import gradio as gr
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore import parts_view
-from softmax_rnn.explore.page import LIVE, NARROWEST, in_one_line, whole
+from softmax_rnn.explore.tabs import LIVE, NARROWEST, in_one_line, whole
 from softmax_rnn.explore.views import problem_html
 
 FIRST = "softmax"

@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.explore.page import LIVE, NARROWEST, ONCE, in_one_line, playable, session, whole
+from softmax_rnn.explore.readings import MOST_CHARACTERS, MOST_TOKENS, Texts
 from softmax_rnn.explore.source import START
-from softmax_rnn.explore.texts import MOST_CHARACTERS, MOST_TOKENS, Texts
+from softmax_rnn.explore.tabs import LIVE, NARROWEST, ONCE, in_one_line, playable, session, whole
 
 PAUSE = 0.12
 """Every token is shown for at least this many seconds."""

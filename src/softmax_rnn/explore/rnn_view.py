@@ -13,7 +13,7 @@ from softmax_rnn.analysis.recurrence import Step, play
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore.texts import Text
+from softmax_rnn.explore.readings import Text
 from softmax_rnn.explore.views import chart_html, note_html, picture_html, words_html
 from softmax_rnn.report.chart_data import Axis
 from softmax_rnn.report.plots import line_chart, unchecked_charts

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore.page import ONCE, in_one_line
+from softmax_rnn.explore.tabs import ONCE, in_one_line
 from softmax_rnn.explore.views import note_html
 
 MOST_RUNS = 60

@@ -8,7 +8,7 @@ import torch
 from explore.models import save_tiny, tiny_source
 from softmax_rnn.analysis.methods import METHODS
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore import order_view, texts
+from softmax_rnn.explore import order_view, readings
 from softmax_rnn.explore.source import Source, find_model, source
 from softmax_rnn.explore.views import png_data, problem_html, words_html
 
@@ -19,7 +19,7 @@ def shared():
 
 
 def test_a_text_is_read_once_and_forgotten_with_its_last_page(shared):
-    kept = texts.Texts(shared)
+    kept = readings.Texts(shared)
     first = kept.get("a", "one two")
     assert kept.get("b", "one two") is first
     assert kept.kept == 1
@@ -31,11 +31,11 @@ def test_a_text_is_read_once_and_forgotten_with_its_last_page(shared):
 
 
 def test_what_is_kept_is_bounded(shared):
-    kept = texts.Texts(shared)
-    for n in range(texts.TEXTS_PER_PAGE + 2):
+    kept = readings.Texts(shared)
+    for n in range(readings.TEXTS_PER_PAGE + 2):
         kept.get("a", f"text {n}")
-    assert kept.kept == texts.TEXTS_PER_PAGE
-    for n in range(texts.MOST_PAGES + 3):
+    assert kept.kept == readings.TEXTS_PER_PAGE
+    for n in range(readings.MOST_PAGES + 3):
         kept.get(f"page {n}", "text")
     assert kept.kept == 1
 
@@ -51,12 +51,12 @@ def test_what_is_kept_is_bounded(shared):
 )
 def test_texts_that_cannot_be_read(shared, text, said):
     with pytest.raises(InputError, match=re.escape(said)):
-        texts.Texts(shared).get("a", text)
+        readings.Texts(shared).get("a", text)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_polynomial_is_shown(shared, method):
-    text = texts.Texts(shared).get("a", "<b>bold & small</b>")
+    text = readings.Texts(shared).get("a", "<b>bold & small</b>")
     words, orders = order_view.order_view(text, 1, 3, 9, method, 7)
     shown = 6 if METHODS[method].step == 2 else 7
     assert f"after order {shown}" in words
