@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -230,6 +232,20 @@ def test_our_own_models_are_converted_too() -> None:
     mamba = SoftmaxRNNForCausalLM(build_config("nano", "linear_mamba", vocab_size=48))
     with pytest.raises(InputError, match=r"mixer: .* Mamba-2 mixers"):
         convert(mamba, "softmax")
+
+
+def test_another_process_needs_one_import_to_read_a_foreign_class(tmp_path) -> None:
+    convert(build("qwen3", torch.float32), "taylor_2").save_pretrained(tmp_path)
+    code = """
+import sys
+import softmax_rnn.model
+from transformers import AutoModelForCausalLM
+
+assert "softmax_rnn.model.foreign" not in sys.modules, "a run that trains would wait for classes that it does not need"
+print(type(AutoModelForCausalLM.from_pretrained(sys.argv[1])).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.stdout.strip() == "ConvertedQwen3", done.stderr
 
 
 def test_a_foreign_class_makes_text() -> None:
