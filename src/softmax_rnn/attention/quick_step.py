@@ -144,8 +144,8 @@ class OfFeatures(QuickStep):
     @classmethod
     def of(cls, spec: AttentionSpec, shape: Shape) -> OfFeatures | None:
         """None where a step needs more than polynomial features and a row sum."""
-        score = spec.score
-        if not isinstance(score, Polynomial) or spec != AttentionSpec(score=score):
+        score = spec.score.as_polynomial
+        if score is None or spec != AttentionSpec(score=score):
             return None
         if score.degree > 2 or score.clamp is not None or score.needs_wide_state or not score.reads_key_norm:
             return None
