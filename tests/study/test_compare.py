@@ -32,10 +32,14 @@ def test_a_run_that_is_not_finished_is_compared_as_far_as_it_went(trained):
 
 
 @pytest.mark.parametrize("use", [lambda path: compare(path, path), lambda path: results_of([Path(path)])])
-def test_a_result_under_another_label_is_refused(runs, use):
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [({"variant": "taylor_2"}, "variant 'taylor_2'"), ({"layers": {"0": "taylor_2"}}, "layers {'0': 'taylor_2'}")],
+)
+def test_a_result_under_another_label_is_refused(runs, use, label, said):
     path = runs / "softmax" / "result.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"variant": "taylor_2"}))
-    with pytest.raises(InputError, match="belongs to another run: it says variant 'taylor_2', and config"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | label))
+    with pytest.raises(InputError, match=f"belongs to another run: it says {said}, and config"):
         use(str(runs / "softmax"))
 
 

@@ -216,7 +216,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def result_of(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
     """What a finished run measured, None while it is not finished; a result with labels of another run is refused."""
     result = folder.result()
-    for name in ("variant", "size", "seed"):
+    for name in ("variant", "layers", "size", "seed"):
         if result is not None and result.get(name, getattr(config, name)) != getattr(config, name):
             said = f"it says {name} {shown(result[name])}, and config.yaml says {shown(getattr(config, name))}"
             raise InputError(f"run: {folder.path}/result.json belongs to another run: {said}")
