@@ -23,12 +23,12 @@ from softmax_rnn.study.scoreboard import scoreboard
 
 MEASURED = ROOT / "benchmarks"
 ALONG = {
-    "gap": "Behind softmax in test loss",
-    "test_largest_score": "Largest score",
-    "test_dominant_order": "Order of the largest Taylor term",
-    "test_order_within": "Order for 1 %",
+    "gap": ("Behind softmax in test loss", 3),
+    "test_largest_score": ("Largest score", 1),
+    "test_dominant_order": ("Order of the largest Taylor term", 1),
+    "test_order_within": ("Order for 1 %", 1),
 }
-"""Curves that the page shows as tables."""
+"""Curves that the page shows as tables, with the digits of their numbers."""
 
 
 def results_text() -> str:
@@ -68,14 +68,14 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
     yield from _final(results["summary"]["final"])
-    for kind, title in ALONG.items():
-        yield from _along([row for row in results["summary"]["curves"] if row["kind"] == kind], title)
+    for kind, (title, digits) in ALONG.items():
+        yield from _along([row for row in results["summary"]["curves"] if row["kind"] == kind], title, digits)
     for section in (effects_section(results), trends_section(results)):
         yield from _section(section) if section else ()
     yield from _published(results)
 
 
-def _along(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
+def _along(rows: list[dict[str, Any]], title: str, digits: int) -> Iterator[str]:
     """A quantity on the way, a line per variant and setting, where there were more than a few tests."""
     rows = [row for row in rows if row["state"] == "finished"]
     tests = sorted({row["step"] for row in rows})
@@ -89,7 +89,7 @@ def _along(rows: list[dict[str, Any]], title: str) -> Iterator[str]:
     yield f"| Variant | Setting | {' | '.join(map(str, steps))} |"
     yield f"|---|---|{'---|' * len(steps)}"
     for name, values in lines.items():
-        yield f"| {name} | {' | '.join(_interval(values.get(step)) for step in steps)} |"
+        yield f"| {name} | {' | '.join(_interval(values.get(step), digits=digits) for step in steps)} |"
     yield ""
 
 
@@ -127,9 +127,9 @@ def _setting(row: dict[str, Any]) -> str:
     return ", ".join(f"{name.rsplit('.', 1)[-1]} {value}" for name, value in row["setting"].items()) or row["grid"]
 
 
-def _interval(value: dict[str, Any] | None, sign: str = "") -> str:
+def _interval(value: dict[str, Any] | None, sign: str = "", digits: int = 3) -> str:
     """A mean with half of its 95 % interval."""
     if value is None or value["mean"] is None:
         return ""
-    half = "" if value["half"] is None else f" ± {value['half']:.3f}"
-    return f"{value['mean']:{sign}.3f}{half}"
+    half = "" if value["half"] is None else f" ± {value['half']:.{digits}f}"
+    return f"{value['mean']:{sign}.{digits}f}{half}"
