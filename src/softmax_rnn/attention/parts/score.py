@@ -66,7 +66,7 @@ class Score(Part):
             return
         import torch
 
-        above = float(torch.nextafter(x.new_tensor(self.clamp), x.new_tensor(torch.inf)))
+        above = math.nextafter(self.clamp, math.inf) if x.dtype == torch.float64 else _next_float32(self.clamp)
         torch.ops.aten.hardtanh_backward.grad_input(grad, x, -torch.inf, above, grad_input=grad)
 
     is_exponential: ClassVar[bool] = False
@@ -291,3 +291,10 @@ def power_score(power: int, scale: float | None = None) -> Polynomial:
     if not 0 <= power <= MAX_ORDER:
         raise InputError(f"power: expected 0 to {MAX_ORDER}, got {power}")
     return Polynomial(coefficients=(0.0,) * power + (1.0,), scale=scale)
+
+
+@cache
+def _next_float32(value: float) -> float:
+    import numpy as np
+
+    return float(np.nextafter(np.float32(value), np.float32(np.inf)))
