@@ -9,7 +9,7 @@ import pytest
 from explore.models import byte_model, save_tiny, tiny_source
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
-from softmax_rnn.explore import models_tab, rnn_view, runs_tab
+from softmax_rnn.explore import models_tab, rnn_tab, rnn_view, runs_tab
 from softmax_rnn.explore.readings import Texts
 from softmax_rnn.explore.source import Others, model_folders
 from softmax_rnn.explore.tabs import in_one_line, playable, whole
@@ -34,6 +34,15 @@ def test_a_played_head_is_shown_token_by_token(shared, name):
     assert ("Every output is softmax&#x27;s" in rnn_view.curves(done)) == (name == "softmax")
     with pytest.raises(InputError, match="token: expected 1 to 11, got 12"):
         rnn_view.frame(done, 12)
+
+
+@pytest.mark.parametrize("name", [name for _, name in rnn_tab.watchable()])
+def test_everything_in_the_menu_can_be_played(shared, name):
+    done = rnn_view.played(Texts(shared).get("a", "hello there, who is there"), 1, 2, name)
+    shown, _ = rnn_view.frame(done, len(done.steps))
+    assert "Token 25 of 25" in shown
+    if VARIANTS[name].structure and name.endswith("_8"):
+        assert len(done.steps[-1].held) in (8, 12, 20)  # the window, with four sinks, with eight that are kept
 
 
 def test_menus_have_no_attention_that_needs_training():

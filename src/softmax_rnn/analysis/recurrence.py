@@ -23,6 +23,7 @@ from softmax_rnn.analysis.order_by_order import softmax_weights
 from softmax_rnn.analysis.reading import Head
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, step
+from softmax_rnn.attention.parts import KeptKeys, Window
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState, State, init_state
 from softmax_rnn.errors import InputError
@@ -87,8 +88,8 @@ def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
 
 
 def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
-    """Attention of ones, not divided."""
-    if not spec.wants_row_sum:
+    """Attention of ones, not divided; None where it exists only divided, as with keys that are kept by their weight."""
+    if not spec.wants_row_sum or isinstance(spec.structure, KeptKeys):
         return None
     bare = replace(spec, normaliser=None, output_norm=None)
     q, k, ones = (x[None, None] for x in (head.q, head.k, torch.ones_like(head.v[:, :1])))
@@ -106,7 +107,7 @@ def _step(
         added = float(torch.cat(last).norm()) if last else 0.0
         far = state.tensors.get("matrix")
         matrix = None if far is None else far[0, 0]
-        return Step(seen, False, numbers, _held(head, seen, state), {}, added, row_sum, error, matrix)
+        return Step(seen, False, numbers, _held(spec, head, seen, state), {}, added, row_sum, error, matrix)
     assert isinstance(before, FixedState)
     key_dim = head.k.shape[1]
     score, width = fixed_state_score(spec, key_dim), spec.width(key_dim)
@@ -116,8 +117,17 @@ def _step(
     return Step(seen, True, numbers, (), norms, added, row_sum, error, state.matrix[0, 0])
 
 
-def _held(head: Head, seen: int, state: State) -> tuple[int, ...]:
-    """Where the rows of the state come from: its keys, or its values where a feature map has changed the keys."""
+def _held(spec: AttentionSpec, head: Head, seen: int, state: State) -> tuple[int, ...]:
+    """Where the rows of the state come from, without those of a window that only wait to be overwritten."""
+    rows = _rows(head, seen, state)
+    window = spec.structure
+    if not isinstance(window, Window):
+        return rows
+    return tuple(row for row in rows if row < window.sinks or row >= seen - window.width)
+
+
+def _rows(head: Head, seen: int, state: State) -> tuple[int, ...]:
+    """The positions of the state's keys, or of its values where a feature map has changed the keys."""
     for name, rows in (("keys", head.k), ("values", head.v)):
         kept = state.tensors.get(name)
         if kept is not None and kept.shape[-1] == rows.shape[-1]:
