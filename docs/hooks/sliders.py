@@ -43,7 +43,7 @@ def exp_figure() -> str:
 
 def head_figure() -> str:
     """The weights of one query of a small head, cut after the chosen order, beside softmax's."""
-    torch.manual_seed(7)
+    torch.manual_seed(15)  # several keys matter, and scores of −5 make low orders go wrong
     q, k, v = torch.randn(3, len(WORDS), 4, dtype=torch.float64)
     head = Head(1.6 * q, k, v)
     names = [f"{n + 1} {word}" for n, word in enumerate(WORDS)]
@@ -65,10 +65,10 @@ def head_figure() -> str:
 
 
 def _figure(name: str, chart: Any, first: int, caption: str, library: str = "") -> str:
-    slider = alt.param(name="order", value=first, bind=alt.binding_range(min=0, max=MOST, step=1, name="N "))
+    slider = alt.param(name="order", value=first, bind=alt.binding_range(min=0, max=MOST, step=1, name="order N "))
     spec = chart.add_params(slider).properties(width=520, height=260).to_dict()
     config = vega_config(in_file) | {"background": "white"}
     text = json.dumps([spec, config]).replace("<", "\\u003c")
     draw = f"vegaEmbed('#{name}', s[0], {{config: s[1], actions: false, ast: true, renderer: 'svg'}})"
-    figure = f'<div id="{name}" role="img" aria-label="{caption}"></div><figcaption>{caption}</figcaption>'
+    figure = f'<div id="{name}" role="group" aria-label="{caption}"></div><figcaption>{caption}</figcaption>'
     return f"<figure>{figure}</figure>\n{library}<script>{{ const s = {text}; {draw}; }}</script>"
