@@ -53,7 +53,7 @@ def test_menus_have_no_attention_that_needs_training():
 def test_both_models_go_on_and_the_original_stays_as_it_is(shared):
     loaded = shared.get()
     before = [one.token for one in stream(loaded.model, [104, 105], 5)]
-    other = loaded.with_model(models_tab.converted(loaded.model, VARIANTS["taylor_2"]))
+    other = replace(loaded, model=models_tab.converted(loaded.model, VARIANTS["taylor_2"]))
     pages = list(models_tab.continuations([("one", loaded), ("other", other)], "hi", 5))
     assert len(pages) >= 11 and all("loss on the prompt" in side for side in pages[-1])
     assert all(side.count("<rt>") == 5 for side in pages[-1])

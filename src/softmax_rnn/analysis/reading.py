@@ -60,11 +60,6 @@ class Reading:
         """How many tokens were read."""
         return self.qkv[0][0].shape[1]
 
-    @property
-    def bytes(self) -> int:
-        """The memory that is kept."""
-        return sum(x.numel() * x.element_size() for layer in self.qkv for x in layer)
-
     def head(self, layer: int, head: int) -> Head:
         """One head of a layer."""
         if not 0 <= layer < self.layers:

@@ -37,7 +37,7 @@ def build(source: Source, folder: Path | None = None, others: Others | None = No
             with gr.Tab("Order by order"):
                 order_tab(texts, page)
             with gr.Tab("The RNN at work"):
-                rnn_tab(texts, page)
+                rnn_tab(texts)
             with gr.Tab("Take it apart"):
                 parts_tab(page)
             with gr.Tab("Two models, one prompt"):

@@ -64,7 +64,7 @@ def models_tab(texts: Texts, others: Others) -> None:
         else:
             title, spec = other_attention(chosen, whole(order, "order"))
             with one.lock:
-                other = one.with_model(converted(one.model, spec))
+                other = replace(one, model=converted(one.model, spec))
         for pair in continuations([(texts.source.name, one), (title, other)], str(prompt), count):
             if texts.closed(this):
                 return

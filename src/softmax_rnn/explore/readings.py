@@ -29,7 +29,6 @@ MOST_PAGES = 32
 class Text:
     """A text in tokens, what the model made of it, and the head that was played last."""
 
-    ids: tuple[int, ...]
     tokens: tuple[str, ...]
     reading: Reading
     played: dict[Hashable, Any] = field(default_factory=dict)
@@ -93,7 +92,7 @@ class Texts:
         loaded = self.source.get()
         ids = token_ids(loaded.tokenizer, text)
         tokens = tuple(str(loaded.tokenizer.decode([one]))[:LONGEST_SHOWN] for one in ids)
-        return Text(tuple(ids), tokens, read(loaded.model, ids))
+        return Text(tokens, read(loaded.model, ids))
 
 
 def token_ids(tokenizer: object, text: str, least: int = 2) -> list[int]:

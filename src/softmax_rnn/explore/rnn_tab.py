@@ -24,7 +24,7 @@ def watchable() -> list[tuple[str, str]]:
     return [(VARIANTS.short(name), name) for name in names]
 
 
-def rnn_tab(texts: Texts, page: gr.Blocks) -> None:
+def rnn_tab(texts: Texts) -> None:
     """Plays a text through an attention on one head of the model."""
     with gr.Row():
         text = gr.Textbox(START, label=f"Text, up to {MOST_TOKENS} tokens", max_length=MOST_CHARACTERS, scale=3)

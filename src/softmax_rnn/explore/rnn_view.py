@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.analysis.recurrence import Step, play
-from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.explore.readings import Text
@@ -28,7 +27,6 @@ EXACT = 1e-12
 class Played:
     """All steps of one head, with the state of each as a small picture."""
 
-    spec: AttentionSpec
     tokens: tuple[str, ...]
     steps: tuple[Step, ...]
 
@@ -38,11 +36,11 @@ def played(text: Text, layer: int, head: int, name: str) -> Played:
     asked = layer, head, name
     if (done := text.played.get(asked)) is not None:
         return done
-    spec, steps = VARIANTS[name], []
-    for step in play(spec, text.reading.head(layer, head)):
+    steps = []
+    for step in play(VARIANTS[name], text.reading.head(layer, head)):
         small = None if step.matrix is None else _small(step.matrix)
         steps.append(replace(step, matrix=small))
-    done = Played(spec, text.tokens, tuple(steps))
+    done = Played(text.tokens, tuple(steps))
     text.played.clear()
     text.played[asked] = done
     return done

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,10 +40,6 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def with_model(self, model: PreTrainedModel) -> Loaded:
-        """Another model over the same weights."""
-        return replace(self, model=model)
 
 
 class Source:
