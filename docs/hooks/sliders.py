@@ -58,8 +58,10 @@ def head_figure() -> str:
     across = alt.X("key:N", title="key", sort=None, axis=alt.Axis(labelAngle=0))
     up = alt.Y("weight:Q", title="weight of the last query", scale=alt.Scale(domain=[-0.6, 1]))
     bars = alt.Chart(alt.Data(values=rows)).transform_filter("datum.N == order")
-    cut = bars.mark_bar(clip=True, color="#0072b2").encode(x=across, y=up)
-    truth = alt.Chart(alt.Data(values=exact)).mark_point(shape="diamond", size=110, color="#c24100", strokeWidth=2)
+    cut = bars.mark_bar(clip=True, color="#0072b2", opacity=0.5).encode(x=across, y=up)
+    truth = alt.Chart(alt.Data(values=exact)).mark_point(
+        shape="diamond", size=110, color="#c24100", strokeWidth=2.5, opacity=1
+    )
     chart = alt.layer(cut, truth.encode(x=across, y=up))
     return _figure("toy-head", chart, 2, "Weights of a head of 4 dimensions cut after order N; diamonds are softmax's.")
 

@@ -375,20 +375,23 @@ def test_ctrl_c_ends_the_command(browser, tmp_path, busy):
     folder = save_tiny(tmp_path / "model")
     command = [sys.executable, "-m", "softmax_rnn", "explore", str(folder), "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
-    line = process.stdout.readline()
-    address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(address)
-    if busy:
-        page.wait_for_selector("#order-bars svg")
-        tab(page, "Two models")
-        slide(page, "new-tokens", 128)
-        page.get_by_role("button", name="Continue").click()
-        says(page, "#first-model", "2 tokens")
-    process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=10)[1]
-    page.close()
+    try:
+        line = process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
+        page = browser.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.goto(address)
+        if busy:
+            page.wait_for_selector("#order-bars svg")
+            tab(page, "Two models")
+            slide(page, "new-tokens", 128)
+            page.get_by_role("button", name="Continue").click()
+            says(page, "#first-model", "2 tokens")
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=10)[1]
+        page.close()
+    finally:
+        process.kill()
     assert process.returncode == 0
     assert said == ""
 
