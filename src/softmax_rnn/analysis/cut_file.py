@@ -48,7 +48,6 @@ class CutFile:
         return self.known.get((method, order, layer))
 
     def add(self, cut: dict[str, Any]) -> None:
-        """Keep a cut."""
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,6 @@ class Reading:
 
     @property
     def layers(self) -> int:
-        """How many layers the model has."""
         return len(self.qkv)
 
     @property
@@ -61,7 +60,6 @@ class Reading:
         return self.qkv[0][0].shape[1]
 
     def head(self, layer: int, head: int) -> Head:
-        """One head of a layer."""
         if not 0 <= layer < self.layers:
             raise InputError(f"layer: expected 0 to {self.layers - 1}, got {layer}")
         q, k, v = self.qkv[layer]

@@ -36,7 +36,6 @@ class Sketch:
 
     @property
     def deviation(self) -> Float[Tensor, " R"]:
-        """The standard deviation."""
         return (self.squares / max(self.count, 1)).sqrt()
 
     def add(self, values: Float[Tensor, "R N"]) -> None:

@@ -35,7 +35,6 @@ class LevelWeights:
 
     @property
     def top(self) -> int:
-        """The last level."""
         return self.weights.shape[-1] - 1
 
     @cached_property
@@ -56,7 +55,6 @@ class LevelWeights:
         return replace(self, weights=self.weights.double())
 
     def of_pairs(self, past: int) -> Float[Tensor, "B K G Tq T"]:
-        """λ of every pair."""
         levels = level_of(self.positions[:, past:, None], self.positions[:, None], self.top)
         index = levels[:, None, None].expand(*self.weights.shape[:3], -1, -1)
         return self.weights.gather(-1, index)

@@ -62,7 +62,6 @@ class Count:
     """Rows that were checked."""
 
     def add(self, row_sums: Tensor, negative_rows: Tensor | None, rows: int) -> None:
-        """Count one call."""
         self.rows += rows
         for total, new in ((self._row_sums, row_sums), (self._negative_rows, negative_rows)):
             if new is not None:

@@ -49,7 +49,6 @@ class State:
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
         values = {name: getattr(self, name) for name in self.__match_args__}
         named = {name: value for name, value in values.items() if isinstance(value, Tensor)}
         return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()} | self._stacked
@@ -60,7 +59,6 @@ class State:
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], *, fresh: bool = False) -> State:
-        """The inverse of `tensors`."""
         if any(name.startswith(_LEVEL) for name in tensors):
             return LevelState.from_stacked(tensors)
         if "mass" in tensors:
@@ -100,7 +98,6 @@ class State:
 
     @property
     def bytes(self) -> int:
-        """The memory of the state."""
         return sum(x.numel() * x.element_size() for x in self.tensors.values())
 
     def select(self, rows: Int[Tensor, " N"]) -> State:

@@ -45,7 +45,6 @@ class Tokens:
 
     @property
     def documents(self) -> int:
-        """How many documents there are."""
         return len(self.offsets) - 1
 
 

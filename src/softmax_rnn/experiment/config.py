@@ -104,7 +104,6 @@ class RunConfig(TrainSettings):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_yaml(self) -> str:
-        """The text of ``config.yaml``."""
         return yaml.safe_dump(self.values(), sort_keys=False, allow_unicode=True)
 
 

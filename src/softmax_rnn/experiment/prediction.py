@@ -55,7 +55,6 @@ class Prediction:
     card_hours: float
 
     def values(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 

@@ -60,7 +60,6 @@ class RunPlan:
     """What it would take on cards, computed from their data sheets; nothing where its attention has no kernel."""
 
     def values(self) -> dict[str, Any]:
-        """Plain values."""
         return asdict(self)
 
 

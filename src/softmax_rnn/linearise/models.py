@@ -65,7 +65,6 @@ class RowReader(nn.Module):
         self._no_split_modules = list(model._no_split_modules or ())
 
     def gradient_checkpointing_enable(self) -> None:
-        """That of the model."""
         self.model.gradient_checkpointing_enable()
 
     def forward(

@@ -145,7 +145,6 @@ class _Conversion:
         return score_ranges(self.loaded, ids, self.config.context)
 
     def stage_folder(self, name: str) -> Path:
-        """Where a stage is kept."""
         return self.folder / "stages" / name
 
     def run(self) -> Converted:

@@ -200,7 +200,6 @@ class LineariseConfig(BaseModel):
         return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
 
     def to_yaml(self) -> str:
-        """The text of ``linearise.yaml``."""
         return yaml.safe_dump(self.values(), sort_keys=False, allow_unicode=True)
 
     def formula(self) -> str:

@@ -38,7 +38,6 @@ class SpecLayer(CacheLayerMixin):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
         tensors = {} if self.state is None else dict(self.state.tensors)
         block = {_TAIL: self.tail, _SUMS: self.sums}
         return tensors | {name: x for name, x in block.items() if x is not None}
@@ -133,7 +132,6 @@ class MambaLayer(LinearAttentionLayer):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors by name."""
         tensors = {"lengths": self.lengths, "conv": self.conv_states[0], "recurrent": self.recurrent_states[0]}
         return {name: x for name, x in tensors.items() if x is not None}
 

@@ -118,7 +118,6 @@ class LowRank(nn.Sequential):
 
     @property
     def bias(self) -> Tensor:
-        """The bias."""
         return cast(nn.Linear, self[1]).bias
 
 

@@ -186,7 +186,6 @@ class Page:
                 raise InputError(f"id {name!r}: expected ids that occur once in a page, got it twice")
 
     def charts(self) -> Iterator[ChartBlock]:
-        """Every chart of the page."""
         yield from (block for block in self._blocks() if isinstance(block, ChartBlock))
 
     def tables(self) -> Iterator[TableBlock]:

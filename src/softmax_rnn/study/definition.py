@@ -34,7 +34,6 @@ class Grid(Part):
 
     @property
     def count(self) -> int:
-        """How many combinations there are."""
         return math.prod(len(values) for values in self.vary.values())
 
     def combinations(self) -> Iterator[dict[str, Any]]:

@@ -34,12 +34,10 @@ class Interval:
 
     @property
     def low(self) -> float:
-        """Where the interval begins."""
         return self.mean - self.half
 
     @property
     def high(self) -> float:
-        """Where it ends."""
         return self.mean + self.half
 
     def __repr__(self) -> str:

@@ -97,12 +97,10 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def final(self) -> Path:
-        """The folder of the final model."""
         return self.path / "final"
 
     @contextmanager

@@ -78,7 +78,6 @@ class QueryBlock:
 
     @cached_property
     def q(self) -> Tensor:
-        """The queries."""
         return self.rows_of(self.work.q)
 
     @cached_property
@@ -99,11 +98,9 @@ class QueryBlock:
 
     @cached_property
     def levels(self) -> Tensor | None:
-        """λ of the queries."""
         return None if self.work.levels is None else self.rows_of(self.work.levels)
 
     def rows_of(self, x: Tensor) -> Tensor:
-        """The rows of this block."""
         return x[self.group.heads, :, self.queries].flatten(1, 2)
 
     def write(self, target: Tensor, rows: Tensor) -> None:
@@ -125,12 +122,10 @@ class Block:
 
     @property
     def k(self) -> Tensor:
-        """The keys."""
         return self.row.work.k[self.row.group.heads, self.keys]
 
     @property
     def v(self) -> Tensor:
-        """The values."""
         return self.row.work.v[self.row.group.heads, self.keys]
 
     @cached_property
@@ -168,7 +163,6 @@ class Block:
 
     @cached_property
     def pairs(self) -> PairLevels | LookedUpLevels:
-        """The levels of the pairs."""
         tables, queries = self.row.work.setting.tables, self.row.queries
         past = self.row.work.setting.walk.past
         assert tables is not None

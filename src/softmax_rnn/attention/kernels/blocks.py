@@ -23,7 +23,6 @@ class Group:
 
     @property
     def count(self) -> int:
-        """How many heads."""
         return self.heads.stop - self.heads.start
 
 
@@ -104,7 +103,6 @@ class Walk:
         return Scratch(like, max(group.count for group in self.groups()) * self.numbers_per_head)
 
     def query_blocks(self) -> Iterator[slice]:
-        """Blocks of queries."""
         for start in range(0, self.queries, self.query_block):
             yield slice(start, min(start + self.query_block, self.queries))
 

@@ -158,12 +158,10 @@ class Projected(FeatureMap):
 
     @property
     def lowest_product(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of φ."""
         return None if self.feature_map is None else self.feature_map.lowest_product
 
     @property
     def highest_product(self) -> float | None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """That of φ."""
         return None if self.feature_map is None else self.feature_map.highest_product
 
     @property

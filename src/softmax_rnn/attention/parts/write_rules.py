@@ -82,7 +82,6 @@ class DeltaRule(WriteRule):
     bounded: bool = False
 
     def rates(self, beta: Tensor, self_weight: Tensor) -> tuple[Tensor | None, Tensor]:
-        """β for both."""
         rate = beta / self_weight.clamp(min=1) if self.bounded else beta
         return rate, rate
 

@@ -67,7 +67,6 @@ class Family:
         return None if number is None else self.build(number)
 
     def row(self, number: int) -> Variant:
-        """The row of a number."""
         return Variant(self.build(number), self.group, self.note, block=self.block, source=self.source)
 
     def has(self, name: str) -> bool:

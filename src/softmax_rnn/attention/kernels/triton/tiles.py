@@ -45,7 +45,6 @@ class Tile:
 
     @property
     def launch(self) -> dict[str, int]:
-        """As arguments of a launch."""
         return {"BM": self.queries, "BN": self.keys, **self.options}
 
 
