@@ -31,6 +31,14 @@ def test_a_run_that_is_not_finished_is_compared_as_far_as_it_went(trained):
     assert actual["specs"] is None
 
 
+def test_settings_that_have_lost_a_label_are_not_those_of_the_recipe(runs):
+    path = runs / "elu" / "config.yaml"
+    path.write_text(path.read_text().replace("variant: linear_elu\n", ""))
+    for use in (lambda: compare(str(path.parent), str(runs / "softmax")), lambda: results_of([path.parent])):
+        with pytest.raises(InputError, match="is damaged: variant is missing"):
+            use()
+
+
 @pytest.mark.parametrize("use", [lambda path: compare(path, path), lambda path: results_of([Path(path)])])
 @pytest.mark.parametrize(
     ("label", "said"),

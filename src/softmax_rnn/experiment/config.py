@@ -107,6 +107,9 @@ class RunConfig(TrainSettings):
         return yaml.safe_dump(self.values(), sort_keys=False, allow_unicode=True)
 
 
+_LABELS = ("variant", "size", "seed")
+
+
 def run_label(variant: str, layers: Mapping[str, str]) -> str:
     """What a run trains, for readers.
 
@@ -212,10 +215,20 @@ def read_config(path: Path) -> dict[str, Any]:
     return read_settings(path, "config")
 
 
+def config_of(folder: Path) -> RunConfig:
+    """The settings in the folder of a run. They were resolved, so a label that is missing was lost, not left out."""
+    path = folder / "config.yaml"
+    values = read_config(path)
+    for name in _LABELS:
+        if name not in values:
+            raise InputError(f"config: {path} is damaged: {name} is missing")
+    return resolve(values)
+
+
 def result_of(config: RunConfig, folder: RunFolder) -> dict[str, Any] | None:
     """What a finished run measured, None while it is not finished; a result with labels of another run is refused."""
     result = folder.result()
-    for name in ("variant", "layers", "size", "seed"):
+    for name in (*_LABELS, "layers"):
         if result is not None and result.get(name, getattr(config, name)) != getattr(config, name):
             said = f"it says {name} {shown(result[name])}, and config.yaml says {shown(getattr(config, name))}"
             raise InputError(f"run: {folder.path}/result.json belongs to another run: {said}")

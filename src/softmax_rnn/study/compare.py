@@ -74,10 +74,10 @@ def _place(row: dict[str, Any]) -> str:
 
 def compare_runs(a: Path, b: Path) -> dict[str, Any]:
     """Settings that differ, and what both have measured."""
-    from softmax_rnn.experiment.config import differences, read_config, resolve, result_of
+    from softmax_rnn.experiment.config import config_of, differences, result_of
     from softmax_rnn.train.folder import RunFolder
 
-    configs = [resolve(read_config(path / "config.yaml")) for path in (a, b)]
+    configs = [config_of(path) for path in (a, b)]
     settings = differences(*(config.content() for config in configs))
     results = [result_of(config, RunFolder(path)) for config, path in zip(configs, (a, b), strict=True)]
     metrics = [_measured(path, result) for path, result in zip((a, b), results, strict=True)]

@@ -49,12 +49,12 @@ def find_runs(folder: Path) -> list[Path]:
 
 def folder_results(folders: Sequence[Path], command: str) -> dict[str, Any]:
     """The results of run folders without a study: no claims, everything else."""
-    from softmax_rnn.experiment.config import read_config, resolve
+    from softmax_rnn.experiment.config import config_of
     from softmax_rnn.study.collect import collected
     from softmax_rnn.study.entries import run_entry
     from softmax_rnn.study.runs import PlannedRun
 
-    configs = [resolve(read_config(folder / "config.yaml")) for folder in folders]
+    configs = [config_of(folder) for folder in folders]
     runs = [
         PlannedRun(folder.name, "runs", varied, config, folder)
         for folder, varied, config in zip(folders, varied_settings(configs), configs, strict=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import read_config, resolve
+from softmax_rnn.experiment.config import config_of
 from softmax_rnn.files import write_folder
 from softmax_rnn.study.runs import PlannedRun
 
@@ -54,6 +54,6 @@ def _copy(source: Path, target: Path) -> None:
 
 def _content_hash(folder: Path) -> str | None:
     try:
-        return resolve(read_config(folder / "config.yaml")).content_hash()
+        return config_of(folder).content_hash()
     except InputError:
         return None
