@@ -77,7 +77,7 @@ def expectation(message: str) -> str:
     """
     if message.endswith("exceeded maximum size"):
         return "a whole number of at most 64 bits"
-    wanted = message.removeprefix("Input should be ").split(", unable to parse")[0]
+    wanted = message.removeprefix("Input should be ").partition(", unable to ")[0]
     return f"a number {wanted}" if wanted.startswith(("greater than", "less than")) else wanted
 
 

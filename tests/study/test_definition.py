@@ -99,6 +99,14 @@ def test_varied_settings_reach_inside():
     [
         ({"titel": "x"}, "unknown key of a study 'titel'; did you mean 'title'?"),
         (
+            {"scales": {"cpu": {"minutes": 1, "grids": {"g": {"vary": {"seed": [0, 1, 0]}}}}}},
+            "scales.cpu.grids.g.vary: seed: expected different values, got 0 twice",
+        ),
+        (
+            {"scales": {"cpu": {"minutes": float("inf"), "grids": {}}}},
+            "scales.cpu.minutes: expected a finite number, got inf",
+        ),
+        (
             {"scales": {"cpu": {"minutes": -1, "grids": {}}}},
             "scales.cpu.minutes: expected a number greater than 0, got -1",
         ),

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, field_validator
 
-from softmax_rnn.errors import InputError, found_in, unknown_name
+from softmax_rnn.errors import InputError, found_in, shown, unknown_name
 from softmax_rnn.study.rules import Part, Rule, mentioned
 from softmax_rnn.validation import checked, put, read_settings
 
@@ -31,6 +32,16 @@ class Grid(Part):
 
     settings: dict[str, Any] = Field(default_factory=dict)
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
+
+    @field_validator("vary")
+    @classmethod
+    def _once_each(cls, vary: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        """A run that is listed twice would count as two."""
+        for name, values in vary.items():
+            for text, count in Counter(map(shown, values)).items():
+                if count > 1 and not text.endswith("…"):
+                    raise InputError(f"{name}: expected different values, got {text} twice")
+        return vary
 
     @property
     def count(self) -> int:

@@ -103,8 +103,8 @@ def check_results(value: Mapping[str, Any]) -> None:
     for number, entry in enumerate(value["runs"]):
         with found_in(f"runs.{number}"):
             _check_run(entry)
-            same = seen.setdefault(json.dumps([entry["grid"], entry["varied"]], sort_keys=True), number)
-            if same != number:
+            run = json.dumps([entry["grid"], entry["varied"], entry["folder"]], sort_keys=True)
+            if (same := seen.setdefault(run, number)) != number:
                 raise InputError(f"varied: expected runs that differ, got the values of runs.{same}")
     for name, facts in value["variants"].items():
         with found_in(f"variants.{name}"):

@@ -15,7 +15,7 @@ SCORES = ("test_largest_score", "test_dominant_order", "test_order_within")
 class Part(BaseModel):
     """A part of a study's file; names that it does not know are refused with the nearest one."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
