@@ -42,6 +42,8 @@ def test_fractions_roots_and_powers():
     assert text.count("<mfrac>") == 3
     assert "<msqrt><mi>d</mi></msqrt>" in text
     assert "<munderover>" in text
+    assert "<mrow><mi>n</mi><mo>!</mo></mrow></mfrac>" in text
+    assert mathml("over all keys").count("<mspace") == 2
     assert "<script>" not in mathml("<script>")
 
 

@@ -72,7 +72,7 @@ class _Parser:
                 self.take()
                 items[chain:] = [_fraction(items[chain:], self.atom())]
             elif kind == "space":
-                self.take()
+                items += self.gap()
                 chain = len(items)
             elif text == "·":
                 self.take()
@@ -84,6 +84,14 @@ class _Parser:
                 if text in _BREAKS:
                     part = chain = len(items)
         return f"<mrow>{''.join(items)}</mrow>"
+
+    def gap(self) -> list[str]:
+        """The space beside a word; symbols need none."""
+        before, _, after = ("", ""), self.take(), self.peek()
+        if self.place > 1:
+            before = self.tokens[self.place - 2]
+        words = any(kind == "name" and len(text.rstrip("′")) > 1 for kind, text in (before, after))
+        return ['<mspace width="0.3em"/>'] if words and before[1] not in _BREAKS else []
 
     def row_until_comma(self, closing: str) -> str:
         items = []
@@ -158,6 +166,9 @@ class _Parser:
             elif kind == "down":
                 self.take()
                 base = f"<msub>{base}{_script(text, _DOWN)}</msub>"
+            elif text == "!":
+                self.take()
+                base = f"<mrow>{base}<mo>!</mo></mrow>"
             elif text in ("^", "_"):
                 self.take()
                 tag = "msup" if text == "^" else "msub"
