@@ -68,8 +68,10 @@ def test_every_row_learns_in_every_stage(name, original):
     batch = {key: torch.tensor(np.stack([row[key] for row in rows(2)])) for key in rows()[0]}
     matched = LayerErrors(original, student, [0, 1]).train()
     layers = attentions(student)
+    with nonpositive.counted():
+        units = layer_units(matched, rows(2))
     for objective, network, learning in (
-        (Matching(layer_units(matched, rows(2))), matched, [x for one in layers for x in one.parameters()]),
+        (Matching(units), matched, [x for one in layers for x in one.parameters()]),
         (Imitation(RowReader(original)), RowReader(student), list(student.parameters())),
     ):
         with nonpositive.counted():
