@@ -8,7 +8,9 @@ from softmax_rnn.bench import verify
 from softmax_rnn.bench.inputs import random_inputs
 
 
-@pytest.mark.parametrize("name", ["softmax", "gated_softmax_decay", "taylor_1", "two_mamba", "linear_cosine"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "gated_softmax_decay", "taylor_1", "two_mamba", "linear_cosine", "gated_deltanet"]
+)
 def test_every_form_of_a_sample_passes(name):
     checks = list(verify.check_variant(name))
     assert len(checks) >= 6

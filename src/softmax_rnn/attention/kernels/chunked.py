@@ -152,7 +152,7 @@ def walk_backward(
 
 def row_dots(x: Float[Tensor, "*rows U"], y: Float[Tensor, "*rows U"]) -> Float[Tensor, "*rows"]:
     """The dot products of rows, to be summed along time."""
-    return (x * y).sum(-1).double()
+    return (x * y).sum(-1, dtype=torch.float64)
 
 
 @dataclass
