@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from threading import Thread
+
 import pytest
 import torch
 
@@ -108,6 +111,44 @@ def test_a_piece_of_one_position_is_a_quick_step(quick):
         )
     assert quick[-1] and output.shape == (2, 4, 1, 5)
     torch.testing.assert_close(output, attend(spec, **given)[:, :, 8:], rtol=1e-5, atol=1e-5)
+
+
+def test_threads_do_not_disturb_each_other(quick):
+    spec = VARIANTS["taylor_2"]
+    given = [inputs(spec, torch.float32, time=60, seed=seed) for seed in range(4)]
+    alone = [walk(spec, one)[0] for one in given]
+    together: dict[int, torch.Tensor] = {}
+
+    def work(number: int) -> None:
+        together[number] = walk(spec, given[number])[0]
+
+    threads = [Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(quick) and all(torch.equal(together[number], alone[number]) for number in range(4))
+
+
+def test_quick_steps_after_inference_mode_and_from_a_copy(quick):
+    """What was made for the first step can be written to later, and a copied state goes on."""
+    spec = AttentionSpec(score=Polynomial(coefficients=(1.0, 0.5, 0.25)))  # of no other test
+    given = inputs(spec, torch.float32, time=9)
+    now = [given[side][:, :, 8] for side in "qkv"]
+    with torch.inference_mode():
+        walk(spec, given)
+    _, state = walk(spec, given)
+    copy = deepcopy(state)
+    assert copy.quick is state.quick and copy.tensors["matrix"] is not state.tensors["matrix"]
+    with torch.no_grad():
+        first, _ = step(spec, *now, state)
+        again, _ = step(spec, *now, copy)
+    assert all(quick) and torch.equal(first, again)
+
+
+def test_very_many_features_are_none_for_quick_steps():
+    shape = Shape(batch=64, heads=16, kv_heads=16, time=1, key_dim=64, value_dim=64)
+    assert _quick(VARIANTS["taylor_2"], shape) is None
 
 
 def test_what_differs_takes_the_general_way(quick):

@@ -118,12 +118,11 @@ def step(
     >>> out.shape
     torch.Size([1, 2, 4])
     """
-    taken = None
     moves = in_place and getattr(state, "grows", False)
     if key_mask is None and not tensors and not moves and not torch.compiler.is_dynamo_compiling():
-        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
-    if taken is not None:
-        return (taken[0], _written(state, taken[1])) if in_place else taken
+        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive, in_place)
+        if taken is not None:
+            return taken
     for name, x in (("q_t", q_t), ("k_t", k_t), ("v_t", v_t)):
         if not isinstance(x, Tensor) or x.dim() != 3:
             came = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__

@@ -6,7 +6,8 @@ constant enters as `torch.tensor` would put it there: compilers know a lifted te
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -15,6 +16,16 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R", bound="Tensor | tuple[Tensor, ...]")
+
+
+@contextmanager
+def ordinary_tensors() -> Iterator[None]:
+    """Inside, tensors are made as outside of all modes: one can write to them later."""
+    import torch
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 def constant(make: Callable[P, R]) -> Callable[P, R]:
@@ -30,10 +41,7 @@ def constant(make: Callable[P, R]) -> Callable[P, R]:
 
     @cache
     def made(*args: P.args, **kwargs: P.kwargs) -> R:
-        import torch
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
+        with ordinary_tensors():
             return make(*args, **kwargs)
 
     @wraps(make)

@@ -6,19 +6,22 @@ tables of its features. Where anything differs, or a number leaves the range, th
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 from torch.nn.functional import scaled_dot_product_attention
 
 from softmax_rnn.attention import nonpositive
+from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.arguments import Shape
 from softmax_rnn.attention.buffer import Buffer
 from softmax_rnn.attention.call import Call
-from softmax_rnn.attention.constants import constant
+from softmax_rnn.attention.constants import constant, ordinary_tensors
 from softmax_rnn.attention.epilogue import Output
 from softmax_rnn.attention.features import factor_places, weight_column
 from softmax_rnn.attention.fitting import LARGEST_LOG
@@ -31,17 +34,20 @@ from softmax_rnn.attention.state import FixedState, GrowingState, State
 _CPU, _FLOAT32 = torch.device("cpu"), torch.float32
 LEAST = 1e-30
 """A row sum below it is left to the general way."""
+MOST_FEATURES = 2**18
+"""Of all heads of a step: with more, its products take longer than the calls around them."""
 _Step = tuple[Tensor, State]
 _ON_NONPOSITIVE = frozenset(nonpositive.OnNonPositive)
 
 
 def quick_step(
-    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: object, on_nonpositive: str
+    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: object, on_nonpositive: str, in_place: bool = False
 ) -> _Step | None:
     """A step from q (B, H, D), k and v, where it can be a quick one; its row sums are positive, so nothing is told."""
-    if not isinstance(state, State) or state.quick is None or on_nonpositive not in _ON_NONPOSITIVE:
+    quick = getattr(state, "quick", None)
+    if quick is None or on_nonpositive not in _ON_NONPOSITIVE or not quick.fits(spec, q, k, v):
         return None
-    return state.quick.run(spec, q, k, v, state) if state.quick.fits(spec, q, k, v) else None
+    return quick.run(q, k, v, state, in_place)
 
 
 def enable_quick_steps(call: Call, state: State, after: State) -> None:
@@ -59,31 +65,31 @@ def _needs_grad(*tensors: Tensor) -> bool:
     return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
-@dataclass(frozen=True)
 class QuickStep(ABC):
     """What is known of the steps of a state."""
 
-    spec: AttentionSpec
-    shape: Shape
-
-    @property
-    def sizes(self) -> tuple[tuple[int, ...], ...]:
+    def __init__(self, spec: AttentionSpec, shape: Shape) -> None:
+        self.spec, self.shape = spec, shape
+        keys = (shape.batch, shape.kv_heads)
+        self.sizes = (shape.batch, shape.heads, shape.key_dim), (*keys, shape.key_dim), (*keys, shape.value_dim)
         """Of q, k and v without an axis of time."""
-        batch, keys = self.shape.batch, self.shape.kv_heads
-        dim, width = self.shape.key_dim, self.shape.value_dim
-        return (batch, self.shape.heads, dim), (batch, keys, dim), (batch, keys, width)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A copy of a state shares it."""
+        return _quick, (self.spec, self.shape)
 
     def fits(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor) -> bool:
         """Whether nothing differs from the step before."""
-        for x, size in zip((q, k, v), self.sizes, strict=True):
-            if type(x) is not Tensor or x.shape != size or x.dtype != _FLOAT32:
-                return False
+        if not (type(q) is type(k) is type(v) is Tensor) or (q.shape, k.shape, v.shape) != self.sizes:
+            return False
+        if not (q.dtype is k.dtype is v.dtype is _FLOAT32 and k.is_cpu and v.is_cpu and may_sync(q)):
+            return False
         if nonpositive.is_counting() or torch.is_autocast_enabled("cpu") or _needs_grad(q, k, v):
             return False
-        return may_sync(q) and (spec is self.spec or spec == self.spec)
+        return spec is self.spec or spec == self.spec
 
     @abstractmethod
-    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, state: State, in_place: bool) -> _Step | None:
         """The output (B, H, E) and the state after it; None where the general way has to be taken."""
 
     def largest_key(self, state: State) -> float:
@@ -91,11 +97,12 @@ class QuickStep(ABC):
         return 0.0
 
 
-@dataclass(frozen=True)
 class OfKeys(QuickStep):
     """exp over kept keys, divided by its row sum or by the L2 norm: one call of the platform's kernel."""
 
-    scale: float
+    def __init__(self, spec: AttentionSpec, shape: Shape, scale: float) -> None:
+        super().__init__(spec, shape)
+        self.scale = scale
 
     @classmethod
     def of(cls, spec: AttentionSpec, shape: Shape) -> OfKeys | None:
@@ -111,83 +118,77 @@ class OfKeys(QuickStep):
             return None
         return cls(spec, shape, shape.key_dim**-0.5 if score.scale is None else score.scale)
 
-    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, state: State, in_place: bool) -> _Step | None:
         """softmax(q·k) v over all keys."""
-        assert isinstance(state, GrowingState)
+        assert isinstance(state, GrowingState) and not in_place
         if state.key_mask is not None or state.keys.dtype != _FLOAT32 or _needs_grad(state.keys, state.values):
             return None
         keys, key_buffer = Buffer.append(state.key_buffer, state.keys, k.unsqueeze(2))
         values, value_buffer = Buffer.append(state.value_buffer, state.values, v.unsqueeze(2))
         y = scaled_dot_product_attention(q.unsqueeze(2), keys, values, scale=self.scale)
-        if spec.output_norm is not None:
-            y = spec.output_norm.norm(Output(y), {})
+        if self.spec.output_norm is not None:
+            y = self.spec.output_norm.norm(Output(y), {})
         after = GrowingState(state.lengths + 1, {}, keys, values, None, None, key_buffer, value_buffer)
         return y.squeeze(2), after.taken(self)
 
 
-@dataclass(frozen=True)
 class OfFeatures(QuickStep):
     """Polynomials of orders 0 to 2, divided by their row sum: S ← S + φ(k) Uᵀ, y = φ(q) S, U = [v, 1].
 
     The sums over their features do not cancel, so the newest key can be read from the state as the others are.
     """
 
-    places: tuple[Tensor, ...]
-    """For each factor of a monomial, which entry of [1, x] it is."""
-    ones: tuple[Tensor, Tensor]
-    """What is put before the entries of queries and keys, and behind those of values."""
-    weights: Tensor
-    """Multinomials times coefficients, the scale of the queries included."""
-    largest: float
-    """The product of two norms up to which all sums are floats."""
+    def __init__(self, spec: AttentionSpec, shape: Shape, score: Polynomial) -> None:
+        super().__init__(spec, shape)
+        self.places = _places(score.orders, shape.key_dim)
+        self.weights = weight_column(score, shape.key_dim, True, _FLOAT32, _CPU)[:, 0]
+        """Multinomials times coefficients, the scale of the queries included."""
+        self.memory = _Memories(shape, len(self.weights))
+        self.largest = _largest(score)
+        """The product of two norms up to which all sums are floats."""
 
     @classmethod
     def of(cls, spec: AttentionSpec, shape: Shape) -> OfFeatures | None:
-        """None where a step needs more than polynomial features and a row sum."""
+        """None where a step needs more than polynomial features and a row sum, or has very many."""
         score = spec.score.as_polynomial
         if score is None or spec != AttentionSpec(score=score):
             return None
         if score.degree > 2 or score.clamp is not None or score.needs_wide_state or not score.reads_key_norm:
             return None
+        if shape.batch * (shape.heads + shape.kv_heads) * n_features(score, shape.key_dim) > MOST_FEATURES:
+            return None
         scale = shape.key_dim**-0.5 if score.scale is None else score.scale
-        scaled = Polynomial(coefficients=tuple(c * scale**n for n, c in enumerate(score.coefficients)))
-        batch, heads, kv_heads, dim = shape.batch, shape.heads, shape.kv_heads, shape.key_dim
-        return cls(
-            spec,
-            shape,
-            _places(score.orders, dim),
-            (torch.ones(1, batch * (heads + kv_heads)), torch.ones(batch * kv_heads, 1, 1)),
-            weight_column(scaled, dim, True, _FLOAT32, _CPU)[:, 0],
-            _largest(scaled),
-        )
+        return cls(spec, shape, Polynomial(coefficients=tuple(c * scale**n for n, c in enumerate(score.coefficients))))
 
-    def run(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State) -> _Step | None:
+    def run(self, q: Tensor, k: Tensor, v: Tensor, state: State, in_place: bool) -> _Step | None:
         """A write and a read of the state."""
         assert isinstance(state, FixedState) and state.key_norm is not None
-        shape, norm, matrix = self.shape, state.key_norm, state.matrix
+        here, norm, matrix = self.memory.of_thread, state.key_norm, state.matrix
         if matrix.dtype != _FLOAT32 or not matrix.is_contiguous() or _needs_grad(matrix):
             return None
-        rows, groups, width = shape.batch * shape.kv_heads, shape.heads // shape.kv_heads, shape.value_dim
-        x = torch.cat([q.reshape(rows, groups, -1), k.reshape(rows, 1, -1)], 1)
-        norms = torch.linalg.vector_norm(x, dim=-1)
-        largest = float(norms.max())
+        here.q.copy_(q)
+        here.k.copy_(k)
+        here.v.copy_(v)
+        largest = vector_norm(here.entries, dim=-1, out=here.norms).max().item()
         bound = max(state.largest_key, largest)
         if not bound * bound <= self.largest or largest != largest:
             return None
-        one = torch.cat([self.ones[0], x.view(-1, shape.key_dim).t()])
-        features = one.index_select(0, self.places[0])
-        for place in self.places[1:]:
-            features *= one.index_select(0, place)
-        features = features.view(-1, rows, groups + 1)
-        u, past = torch.cat([v.reshape(rows, 1, -1), self.ones[1]], 2), matrix.view(rows, -1, width + 1)
-        new = torch.addcmul(past, features[..., groups:].transpose(0, 1), u)
-        y = torch.bmm(features[..., :groups].permute(1, 2, 0) * self.weights, new)
-        total = y[..., width:]
-        if not float(total.min()) > LEAST:
+        torch.index_select(here.one_and_entries, 1, self.places[0], out=here.features)
+        here.features.mul_(here.one_and_entries.index_select(1, self.places[1]))
+        here.q_features.mul_(self.weights)
+        new = torch.addcmul(matrix, here.k_features, here.u)
+        torch.bmm(here.q_features, new.view(here.size), out=here.y)
+        if not here.row_sum.min().item() > LEAST:
             return None
-        norm = torch.maximum(norm, norms[:, groups].view(norm.shape))
-        after = FixedState(state.lengths + 1, {}, new.view(matrix.shape), norm).taken(self, bound)
-        return (y[..., :width] / total).view(shape.batch, shape.heads, width), after
+        output = here.numerator / here.row_sum
+        if in_place:
+            matrix.copy_(new)
+            torch.maximum(norm, here.k_norms, out=norm)
+            state.lengths.add_(1)
+            state.mark(fresh=False)
+            return output, state.taken(self, bound)
+        after = FixedState(state.lengths + 1, {}, new, torch.maximum(norm, here.k_norms))
+        return output, after.taken(self, bound)
 
     def largest_key(self, state: State) -> float:
         """The largest |k| so far."""
@@ -195,20 +196,52 @@ class OfFeatures(QuickStep):
         return float(state.key_norm.max())
 
 
-@cache
+class _Memories(threading.local):
+    """One for each thread."""
+
+    def __init__(self, shape: Shape, features: int) -> None:
+        self.of_thread = _Memory(shape, features)
+
+
+class _Memory:
+    """Where a step computes, and the views of it, made once."""
+
+    def __init__(self, shape: Shape, features: int) -> None:
+        batch, heads, kv_heads, width = shape.batch, shape.heads, shape.kv_heads, shape.value_dim
+        queries, keys, dim = (batch, heads), (batch, kv_heads), shape.key_dim
+        rows, both, groups = batch * kv_heads, batch * (heads + kv_heads), heads // kv_heads
+        self.size = (rows, features, width + 1)
+        with ordinary_tensors(), torch.device("cpu"):
+            self.one_and_entries = torch.ones(both, 1 + dim, dtype=_FLOAT32)
+            self.features, self.norms, self.y, self.u = (
+                torch.ones(size, dtype=_FLOAT32)
+                for size in ((both, features), (both,), (rows, groups, width + 1), (*keys, 1, width + 1))
+            )
+            self.entries = self.one_and_entries[:, 1:]
+            ends = (batch * heads, rows)
+            self.q, self.k = (x.view(*n, dim) for x, n in zip(self.entries.split(ends), (queries, keys), strict=True))
+            self.v = self.u[:, :, 0, :width]
+            q_features, k_features = self.features.split(ends)
+            self.q_features, self.k_features = q_features.view(rows, groups, -1), k_features.view(*keys, -1, 1)
+            self.k_norms = self.norms[batch * heads :].view(keys)
+            y = self.y.view(*queries, -1)
+            self.numerator, self.row_sum = y[..., :width], y[..., width:]
+
+
+@lru_cache(64)
 def _quick(spec: AttentionSpec, shape: Shape) -> QuickStep | None:
     return OfKeys.of(spec, shape) or OfFeatures.of(spec, shape)
 
 
 @constant
-def _places(orders: tuple[int, ...], dim: int) -> tuple[Tensor, ...]:
-    """The entries of [1, x] whose product each feature is: up to two factors."""
+def _places(orders: tuple[int, ...], dim: int) -> tuple[Tensor, Tensor]:
+    """The entries of [1, x] whose product each feature is."""
     first, second = [], []
     for n in orders:
         a, b = factor_places(dim, 2, _CPU) if n == 2 else (torch.arange(dim if n else 1), torch.full((1,), -1))
         first.append(a + 1 if n else a)
         second.append((b + 1).expand_as(a))
-    return (torch.cat(first), torch.cat(second)) if max(orders) > 1 else (torch.cat(first),)
+    return torch.cat(first), torch.cat(second)
 
 
 def _largest(score: Polynomial) -> float:

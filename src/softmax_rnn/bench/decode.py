@@ -44,7 +44,9 @@ def random_state(state: State, context: int) -> State:
     lengths = torch.full_like(state.lengths, context)
     if isinstance(state, FixedState):
         norm = None if state.key_norm is None else state.key_norm + 8
-        return replace(state, lengths=lengths, matrix=torch.rand_like(state.matrix), key_norm=norm)
+        matrix = torch.rand_like(state.matrix)
+        matrix[..., 0, -1] = context  # how many keys there were: row sums are positive, as those of a state are
+        return replace(state, lengths=lengths, matrix=matrix, key_norm=norm)
     if isinstance(state, LevelState):
         like, top = state.stack.sums[1], Levels().count - 1
         used = {1} | {block.level for block in blocks(context, top)}
