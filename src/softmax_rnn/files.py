@@ -70,10 +70,14 @@ def system_error(error: Exception) -> OSError | None:
     return None if number is None else OSError(int(number[1]), os.strerror(int(number[1])))
 
 
+def write_text(path: Path, text: str, errors: str = "strict") -> Path:
+    """A text in UTF-8 with its line ends as they are; ``errors`` is that of :meth:`str.encode`."""
+    return write_whole(path, lambda temporary: temporary.write_bytes(text.encode("utf-8", errors)))
+
+
 def write_json(path: Path, value: Any, indent: int | None = 2) -> Path:
     """A value as JSON; numbers that JSON lacks (inf, nan) become null. Without indent it is small and quickly made."""
-    text = json.dumps(finite(value), indent=indent, ensure_ascii=False, allow_nan=False)
-    return write_whole(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
+    return write_text(path, json.dumps(finite(value), indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def finite(value: Any) -> Any:

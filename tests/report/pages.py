@@ -62,7 +62,7 @@ def every_block(names: Sequence[str]) -> Page:
         Prose(f"{text}\n\n{text}"),
         Subheading(text),
         Note(text, "warning"),
-        Formula(text, text),
+        Formula(text),
         CommandBlock(text, text),
         Verdicts([Verdict(text, state, text, text) for state in states]),
     ]

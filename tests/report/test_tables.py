@@ -5,7 +5,6 @@ import io
 
 import pytest
 
-from softmax_rnn.errors import InputError
 from softmax_rnn.report.cells import Cell, Column, in_csv, shown, sort_key
 from softmax_rnn.report.elements import TableBlock
 from softmax_rnn.report.tables import (
@@ -125,12 +124,6 @@ def test_tables_are_written_by_their_ids(tmp_path):
     assert [path.name for path in made] == ["losses.csv", "losses.md", "losses.tex"]
     assert made[0].read_text(encoding="utf-8") == "name,loss\na,1.0\n"
     assert sorted((tmp_path / "tables").iterdir()) == made
-
-
-def test_unknown_format_writes_nothing(tmp_path):
-    with pytest.raises(InputError, match=r"unknown format of a table 'latex'"):
-        write_tables([table(["a", 1.0])], tmp_path / "tables", ["csv", "latex"])
-    assert not (tmp_path / "tables").exists()
 
 
 def test_records_become_a_table():

@@ -9,8 +9,8 @@ import pytest
 from softmax_rnn.errors import InputError
 from softmax_rnn.study.contrasts import effects, trend
 from softmax_rnn.study.definition import Factorial, Trend, load_study
+from softmax_rnn.study.paired import Measured
 from softmax_rnn.study.runs import planned_runs
-from softmax_rnn.study.verdicts import Measured
 
 FACTORS = {"clamp": ["without", "with"], "norm": ["none", "l2", "rms"]}
 NIGHT = ("sec4.1-denominator", "sec4.2-scaling", "sec4.3-linear", "sec4.4-orders", "sec4.5-ablation")

@@ -27,7 +27,7 @@ from softmax_rnn.attention.kernels.triton.tiles import (
     table,
     value_columns,
 )
-from softmax_rnn.files import write_whole
+from softmax_rnn.files import write_text
 
 DIMS = (64, 128)
 DTYPES = ("bfloat16", "float32")
@@ -177,7 +177,7 @@ def complete() -> None:
         if row is not None:
             there[key] = row
             lines = ",\n".join(f"  {json.dumps(there[one])}" for one in rows() if one in there)
-            write_whole(TABLE, lambda path, text=f"[\n{lines}\n]\n": path.write_text(text, encoding="utf-8"))
+            write_text(TABLE, f"[\n{lines}\n]\n")
 
 
 def _function(kernel: str) -> Any:

@@ -74,8 +74,6 @@ def study(
         return
     if new_file is not None:
         raise InputError(f"study: expected one study, got {name!r} and {str(new_file)!r}; run them one by one")
-    if check is not None and continue_from is not None:
-        raise InputError("continue-from: expected it without --check, which trains runs of its own file")
     if runner not in RUNNERS:
         raise unknown_name("runner", runner, RUNNERS)
     from softmax_rnn.study.checks import check_count
@@ -193,7 +191,7 @@ def _command(name: str, scale: str, output: Path | None, continue_from: Path | N
 
 
 def _new(path: Path) -> None:
-    from softmax_rnn.files import write_whole
+    from softmax_rnn.files import write_text
     from softmax_rnn.study.definition import STUDIES
     from softmax_rnn.validation import check_output
 
@@ -202,10 +200,7 @@ def _new(path: Path) -> None:
     if path.exists():
         raise InputError(f"study new: {path} exists already; choose another name")
     check_output(path, folder=False, what="study new")
-    text = (
-        (STUDIES / "template" / "template.yaml")
-        .read_text(encoding="utf-8")
-        .replace("study NAME", f"study {shlex.quote(str(path))}", 1)
-    )
-    write_whole(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    template = (STUDIES / "template" / "template.yaml").read_text(encoding="utf-8")
+    text = template.replace("study NAME", f"study {shlex.quote(str(path))}", 1)
+    write_text(path, text)
     print(f"{path} is a small study that runs as it is: softmax-rnn study {shlex.quote(str(path))}")

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from softmax_rnn.attention.formula import formula
 from softmax_rnn.console import plural
-from softmax_rnn.files import write_whole
+from softmax_rnn.files import write_text
 from softmax_rnn.model.loading import quiet
 
 _TEXT = """---
@@ -41,7 +41,7 @@ class WithCard(PreTrainedModel):
         card = Path(save_directory) / "README.md"
         if kwargs.get("is_main_process", True) and not card.exists():
             text = card_text(self)
-            write_whole(card, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+            write_text(card, text)
 
 
 def card_text(model: PreTrainedModel) -> str:

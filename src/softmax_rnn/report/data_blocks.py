@@ -1,7 +1,7 @@
 """The two blocks that every section of numbers is made of: a chart with its data, and a table of rows.
 
 >>> losses = [{"variant": "softmax", "loss": 1.8}, {"variant": "linear_elu", "loss": 2.4}]
->>> data_chart("losses", losses, value=Axis("loss"), series="variant", alt="Two losses.", caption="Losses.").table.id
+>>> data_chart("losses", losses, value=Axis("loss"), series="variant", caption="Losses.").table.id
 'losses-data'
 >>> rows_table("t", losses, [("name", "variant"), ("loss × 10", lambda row: 10 * row["loss"])], "Losses.").rows[0]
 ['softmax', 18.0]
@@ -35,14 +35,15 @@ def data_chart(
     by: str | Axis | None = None,
     panel: str | None = None,
     reference: float | None = None,
-    alt: str,
     caption: str,
+    alt: str = "",
     panels: Mapping[str, Any] = MappingProxyType({}),
 ) -> ChartBlock:
     """Lines of ``value`` against ``by``, one per series, in panels where ``panel`` has several values; the data below.
 
     Without ``by``, dots: a line of the chart per series, the values of ``panel`` below each other. Where the records
-    have different ``low`` and ``high``, there are bands and bars. ``panels`` has options of :func:`panel_chart`.
+    have different ``low`` and ``high``, there are bands and bars. ``alt`` is what is read out, the caption by default.
+    ``panels`` has options of :func:`panel_chart`.
     """
     several = panel is not None and len(names(records, panel)) > 1
     have_ends = any(record.get("low") != record.get("high") for record in records)
@@ -54,7 +55,7 @@ def data_chart(
         chart = panel_chart(records, x=by, y=value, series=series, panel=panel or "", **ends, **panels)
     else:
         chart = line_chart(records, x=by, y=value, series=series, **ends)
-    return ChartBlock(id, chart, alt, caption, records_table(f"{id}-data", records, caption))
+    return ChartBlock(id, chart, alt or caption, caption, records_table(f"{id}-data", records, caption))
 
 
 def rows_table(id: str, rows: Sequence[Row], columns: Sequence[ColumnOf], caption: str) -> TableBlock:

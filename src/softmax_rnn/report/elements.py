@@ -67,10 +67,9 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A displayed formula in Unicode, line breaks kept, with the name of what it defines."""
+    """A displayed formula in Unicode, line breaks kept."""
 
     text: str
-    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +120,7 @@ class TableBlock:
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[Value]]
     caption: str
-    sortable: bool = True
     filterable: bool = False
-    download: bool = True
 
     def __post_init__(self) -> None:
         columns = tuple(one if isinstance(one, Column) else Column(one) for one in self.columns)

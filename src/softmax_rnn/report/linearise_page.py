@@ -96,7 +96,6 @@ def _positions(value: Record) -> Section:
         by=Axis("position", "part of the row, from its start"),
         series="after",
         panel="text",
-        alt=words,
         caption=words,
     )
     return Section("by-position", "By position", [chart])
@@ -111,7 +110,6 @@ def _errors(value: Record) -> Section:
         value=Axis("error", "error of the attention output", log=True),
         by="layer",
         series="after",
-        alt=words,
         caption=words,
     )
     return Section("by-layer", "By layer", [chart])

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softmax_rnn.files import cache_folder, finite, write_whole
+from softmax_rnn.files import cache_folder, finite, write_text
 from softmax_rnn.report import cells, elements, tables, theme
 from softmax_rnn.report.elements import Page
 from softmax_rnn.report.theme import schema_version
@@ -44,8 +44,7 @@ TEMPLATES: dict[type, str] = {
 
 def write_page(page: Page, path: Path) -> Path:
     """Write the page; the file is whole or absent."""
-    content = page_html(page).encode("utf-8", "replace")
-    return write_whole(path, lambda temporary: temporary.write_bytes(content))
+    return write_text(path, page_html(page), "replace")
 
 
 def page_html(page: Page) -> str:
@@ -118,7 +117,7 @@ def chart_library() -> str:
     made = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", schema_version())
     name = f"{known}-{hashlib.sha256(made.encode()).hexdigest()}.js"
     with contextlib.suppress(OSError):  # a page needs no cache
-        write_whole(cache_folder() / name, lambda temporary: temporary.write_bytes(made.encode()))
+        write_text(cache_folder() / name, made)
     return made
 
 

@@ -116,14 +116,7 @@ def interval_chart(
     return alt.layer(*layers).add_params(page_width()).properties(width="container", height=max(60, size * len(down)))
 
 
-def heat_map(
-    rows: Records,
-    *,
-    x: str | Axis,
-    y: str | Axis,
-    value: str | Axis,
-    height: int | None = None,
-) -> Chart:
+def heat_map(rows: Records, *, x: str | Axis, y: str | Axis, value: str | Axis) -> Chart:
     """A cell for each x and y, as light as its value is large."""
     across, down, shade = axis(x), axis(y), axis(value)
     cells = values(rows, {"value": shade}, {"x": across.column, "y": down.column})
@@ -143,7 +136,7 @@ def heat_map(
     chart = alt.layer(base.mark_rect(aria=False, **seams).encode(color=colour, tooltip=tooltips))
     return chart.properties(
         width="container",
-        height=height or max(80, min(640, 22 * len(lines))),
+        height=max(80, min(640, 22 * len(lines))),
         usermeta={"min_width": 60 + 12 * len(columns)},
     )
 

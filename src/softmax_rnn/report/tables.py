@@ -19,8 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from softmax_rnn.errors import unknown_name
-from softmax_rnn.files import write_whole
+from softmax_rnn.files import write_text
 from softmax_rnn.report.cells import NOTHING, Cell, Value, in_csv, is_number, shown
 from softmax_rnn.report.elements import TableBlock
 
@@ -100,12 +99,13 @@ def table_latex(table: TableBlock) -> str:
 WRITERS: dict[str, Callable[[TableBlock], str]] = {"csv": table_csv, "md": table_markdown, "tex": table_latex}
 
 
-def write_tables(tables: Iterable[TableBlock], folder: Path, formats: Sequence[str] = tuple(WRITERS)) -> list[Path]:
+def write_tables(tables: Iterable[TableBlock], folder: Path) -> list[Path]:
     """Every table in every format, named by its id."""
-    for ending in formats:
-        if ending not in WRITERS:
-            raise unknown_name("format of a table", ending, WRITERS)
-    return [_write(folder / f"{table.id}.{ending}", WRITERS[ending](table)) for table in tables for ending in formats]
+    return [
+        write_text(folder / f"{table.id}.{ending}", write(table), "replace")
+        for table in tables
+        for ending, write in WRITERS.items()
+    ]
 
 
 def records_table(id: str, records: Sequence[Mapping[str, Value]], caption: str) -> TableBlock:
@@ -130,10 +130,6 @@ def _columns(table: TableBlock) -> list[tuple[Value, ...]]:
 
 def _empty(value: Value) -> bool:
     return value is None or value != value or value == NOTHING
-
-
-def _write(path: Path, text: str) -> Path:
-    return write_whole(path, lambda temporary: temporary.write_bytes(text.encode("utf-8", "replace")))
 
 
 def _quoted(text: str) -> str:

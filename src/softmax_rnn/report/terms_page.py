@@ -127,7 +127,6 @@ def _scores(value: Record) -> Section:
         value=Axis("median", "score s: median, and from 1 % to 99 %"),
         series="layer",
         reference=0.0,
-        alt=words,
         caption=words,
     )
     return Section("scores-section", "The scores", [chart])
@@ -173,7 +172,6 @@ def _truncation(record: Record) -> Section:
         by=Axis("order", "order of the polynomial", log=True),
         series="range",
         panel="kind",
-        alt=words,
         caption=words,
         panels={"columns": 2, "width": 360, "height": 300},
     )
@@ -198,7 +196,7 @@ def _layers(record: Record) -> Section:
     ]
     words = "The increase of the loss when only one layer is cut, against the layer."
     value = Axis("increase", "increase of the loss, nats", log=True)
-    chart = data_chart("layers", records, value=value, by="layer", series="cut", alt=words, caption=words)
+    chart = data_chart("layers", records, value=value, by="layer", series="cut", caption=words)
     return Section("by-layer", "One layer at a time", [chart])
 
 

@@ -14,7 +14,6 @@ terms      Taylor terms of a trained model, where the study asks for them
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +23,9 @@ from softmax_rnn.console import plural
 from softmax_rnn.machine import describe
 from softmax_rnn.study.contrasts import METRIC, effects, trend
 from softmax_rnn.study.definition import Claim, Study
-from softmax_rnn.study.rule_words import margin_text
-from softmax_rnn.study.rules import mentioned
+from softmax_rnn.study.paired import measured_runs
 from softmax_rnn.study.summary import summary
-from softmax_rnn.study.verdicts import Measured, decide
+from softmax_rnn.study.verdicts import decide
 
 
 def study_results(
@@ -48,31 +46,18 @@ def study_results(
 
 def asked_of(study: Study, scale: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """What the file of a study asks of its runs, and the published numbers in it."""
-    trends = [trend(one, _measured(entries, one.grid, METRIC)) for one in study.trends]
+    trends = [trend(one, measured_runs(_of_grid(entries, one.grid), METRIC)) for one in study.trends]
+    effects_of = (effects(one, measured_runs(_of_grid(entries, one.grid), METRIC)) for one in study.factorials)
     return {
-        "claims": decided(study.claims_at(scale), entries),
-        "effects": [row for one in study.factorials for row in effects(one, _measured(entries, one.grid, METRIC))],
+        "claims": [decided(claim, entries) for claim in study.claims_at(scale)],
+        "effects": [row for rows in effects_of for row in rows],
         "trends": [one for one in trends if one is not None],
         "published": published_numbers(study),
     }
 
 
-def _measured(entries: Sequence[dict[str, Any]], grid: str, metric: str, step: int | None = None) -> list[Measured]:
-    """The finished runs of a grid whose metric is a number, at the end or at the test of a step."""
-    finished = [entry for entry in entries if entry["grid"] == grid and entry["result"]]
-    pairs = [(entry, entry["result"] if step is None else _at(entry, metric, step)) for entry in finished]
-    return [
-        Measured(entry["varied"], metrics, entry.get("processor", ""))
-        for entry, metrics in pairs
-        if _finite(metrics.get(metric))
-    ]
-
-
-def _at(entry: dict[str, Any], metric: str, step: int) -> dict[str, Any]:
-    """The metric at the test of this step; None where there was none."""
-    known = {"test_loss": "test_curve", "test_accuracy": "accuracy_curve"}
-    curve = entry[known[metric]] if metric in known else entry.get("score_curves", {}).get(metric, [])
-    return {metric: dict(curve).get(step)}
+def _of_grid(entries: Sequence[dict[str, Any]], grid: str) -> list[dict[str, Any]]:
+    return [entry for entry in entries if entry["grid"] == grid]
 
 
 def collected(study: dict[str, Any], entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -89,15 +74,11 @@ def collected(study: dict[str, Any], entries: Sequence[dict[str, Any]]) -> dict[
     }
 
 
-def decided(claims: Sequence[Claim], entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each claim with its verdict from the finished runs, its rule and the margin of that rule."""
-    return [_decided(claim, entries) for claim in claims]
-
-
-def _decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    decision = decide(claim, _measured(entries, claim.grid, claim.metric, claim.step))
-    named = mentioned(claim.rule)
-    asked = [one for one in entries if one["grid"] == claim.grid and str(one["varied"].get(claim.compares)) in named]
+def decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A claim with its verdict from the finished runs, its rule and the margin of that rule."""
+    runs = _of_grid(entries, claim.grid)
+    decision = decide(claim, measured_runs(runs, claim.metric, claim.step))
+    asked = [one for one in runs if str(one["varied"].get(claim.compares)) in claim.rule.named()]
     left = sum(entry["state"] in ("planned", "incomplete") for entry in asked)
     return {
         "claim": claim.says,
@@ -107,14 +88,10 @@ def _decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "evidence": f"so far {decision.evidence}" if left else decision.evidence,
         "needed": f"the other {left} of its {plural(len(asked), 'run')}" if left else decision.needed,
         "left": left,
-        "margin": margin_text(claim),
-        "rule": decision.rule,
+        "margin": claim.rule.margin(),
+        "rule": claim.rule_text(),
         "definition": claim.model_dump(),
     }
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def variant_facts(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:

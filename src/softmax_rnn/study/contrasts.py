@@ -22,7 +22,7 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.study.definition import Factorial, Trend
 from softmax_rnn.study.intervals import interval, values_of
-from softmax_rnn.study.verdicts import Measured, by_seed
+from softmax_rnn.study.paired import Measured, by_seed
 
 METRIC = "test_loss"
 

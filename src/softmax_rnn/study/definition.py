@@ -20,11 +20,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, field_validator
 
 from softmax_rnn.errors import InputError, found_in, shown, unknown_name
-from softmax_rnn.study.rules import Part, Rule, mentioned
+from softmax_rnn.study.rules import Part, Rule
 from softmax_rnn.validation import checked, put, read_settings
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """The folder of the studies that come with the package."""
+METRICS = {
+    "test_loss": "test loss",
+    "test_accuracy": "accuracy",
+    "test_largest_score": "largest score",
+    "test_dominant_order": "order of the largest Taylor term",
+    "test_order_within": "Taylor order for 1 %",
+}
+"""What a claim can be about, in words."""
 
 
 class Grid(Part):
@@ -70,6 +78,11 @@ class Claim(Part):
     compares: str = "variant"
     """The varied setting whose values the rule names."""
     rule: Annotated[Rule, Field(discriminator="kind")]
+
+    def rule_text(self) -> str:
+        """The rule in words."""
+        measured = METRICS[self.metric] + ("" if self.step is None else f" at step {self.step:,}")
+        return self.rule.words(self.metric, measured)
 
 
 class Factorial(Part):
@@ -160,9 +173,9 @@ def load_study(name: str) -> tuple[str, Study]:
 def _check_claims(study: Study) -> None:
     """Every claim must name a grid and variants that exist at its scale."""
     for claim in study.claims:
-        spoken_of = mentioned(claim.rule)
-        for value in spoken_of:
-            if spoken_of.count(value) > 1:
+        named = claim.rule.named()
+        for value in named:
+            if named.count(value) > 1:
                 raise InputError(f"claims: {claim.says!r} compares {value} with itself; expected different variants")
     for scale_name, scale in study.scales.items():
         for name in scale.grids:
@@ -176,7 +189,7 @@ def _check_claims(study: Study) -> None:
             if claim.compares not in vary:
                 raise unknown_name("varied setting of a claim", claim.compares, vary)
             known = [str(value) for value in vary[claim.compares]]
-            for value in mentioned(claim.rule):
+            for value in claim.rule.named():
                 if value not in known:
                     raise unknown_name(f"{claim.compares} of a claim", value, known)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from softmax_rnn.errors import InputError, found_in
 from softmax_rnn.experiment.config import run_label
-from softmax_rnn.files import finite, write_whole
+from softmax_rnn.files import finite, write_text
 from softmax_rnn.machine import processor_kind
 from softmax_rnn.study.collect import asked_of, decided
 from softmax_rnn.study.definition import STUDIES, Claim, load_study
@@ -85,7 +85,7 @@ def judged(results: dict[str, Any]) -> dict[str, Any]:
         return new | asked_of(study, scale, runs)
     carried = [one.get("definition") for one in results.get("claims", [])]
     if carried and all(carried):
-        new["claims"] = decided([checked(Claim, one) for one in carried], runs)
+        new["claims"] = [decided(checked(Claim, one), runs) for one in carried]
     return new
 
 
@@ -102,7 +102,7 @@ def save_results(results: dict[str, Any], path: Path) -> Path:
             break
     else:
         raise InputError(f"save: {path} would exceed {LARGEST:,} bytes even with curves of {_POINTS[-1]} points")
-    return write_whole(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
+    return write_text(path, text + "\n")
 
 
 def _small(results: dict[str, Any], points: int, left_out: Sequence[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
 from softmax_rnn.study.definition import Study, merged
-from softmax_rnn.study.verdicts import panel_text
+from softmax_rnn.study.paired import panel_text
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.study.intervals import interval, values_of
-from softmax_rnn.study.verdicts import Measured, best_rate, difference, panel_of
+from softmax_rnn.study.paired import Measured, best_rate, difference, measured_runs, panel_of
+from softmax_rnn.validation import is_number
 
 BASELINE = "softmax"
 POINTS = 80
@@ -57,13 +58,10 @@ class Panel:
         """In order of appearance."""
         return list(dict.fromkeys(str(entry["varied"]["variant"]) for entry in self.entries))
 
-    def measured(self, metric: str) -> list[Measured]:
+    @cached_property
+    def measured(self) -> list[Measured]:
         """The finished runs whose metric is a number."""
-        return [
-            Measured(entry["varied"], entry["result"], entry.get("processor", ""))
-            for entry in self.entries
-            if entry["result"] and _is_number(entry["result"].get(metric))
-        ]
+        return measured_runs(self.entries, self.metric)
 
     def best(self, variant: str) -> list[Entry]:
         """The variant's finished runs at its best learning rate."""
@@ -71,9 +69,9 @@ class Panel:
 
     @cached_property
     def _best(self) -> dict[str, list[Entry]]:
-        runs, best = self.measured(self.metric), {}
+        best = {}
         for variant in {*self.variants, BASELINE}:
-            rates = best_rate(runs, variant, self.metric)
+            rates = best_rate(self.measured, variant, self.metric)
             chosen = {id(run.varied) for run in next(iter(rates.values()), [])}
             best[variant] = [entry for entry in self.entries if id(entry["varied"]) in chosen]
         return best
@@ -108,10 +106,9 @@ def final_row(panel: Panel, variant: str) -> dict[str, Any]:
     chosen = panel.best(variant)
     row = panel.place(variant) | {"seeds": len(chosen)}
     row |= {name: _over(chosen, name) for name in ("test_loss", "train_loss", "test_accuracy", "tokens_per_second")}
-    runs = panel.measured(panel.metric)
-    gap = difference(runs, variant, BASELINE, panel.metric) if variant != BASELINE else None
+    gap = difference(panel.measured, variant, BASELINE, panel.metric) if variant != BASELINE else None
     row["gap"] = values_of(gap)
-    row["rates"] = [_rate(group, panel.metric) for group in best_rate(runs, variant, panel.metric).values()]
+    row["rates"] = [_rate(group, panel.metric) for group in best_rate(panel.measured, variant, panel.metric).values()]
     row["speed_ratio"] = _speed_ratio(panel, variant)
     row["seconds"] = _mean(entry.get("seconds") for entry in chosen)
     row["memory_bytes"] = max(_numbers(entry["result"].get("memory_bytes") for entry in chosen), default=None)
@@ -159,11 +156,11 @@ def _curves(place: dict[str, Any], entries: Sequence[Entry]) -> Iterator[dict[st
     kinds = {
         "train": [_logs(thinned(entry["train_curve"], POINTS)) for entry in entries],
         "test": [_logs(entry["test_curve"]) for entry in entries],
-        "accuracy": [[(step, y) for step, y in entry["accuracy_curve"] if _is_number(y)] for entry in entries],
+        "accuracy": [[(step, y) for step, y in entry["accuracy_curve"] if is_number(y)] for entry in entries],
     }
     for name in entries[0].get("score_curves", {}):
         curves = [entry.get("score_curves", {}).get(name, []) for entry in entries]
-        kinds[name] = [[(step, y) for step, y in curve if _is_number(y)] for curve in curves]
+        kinds[name] = [[(step, y) for step, y in curve if is_number(y)] for curve in curves]
     for kind, curves in kinds.items():
         for step, values in _together(curves):
             yield place | {"kind": kind, "step": step, **values}
@@ -176,7 +173,7 @@ def _gap_curve(place: dict[str, Any], ours: Sequence[Entry], theirs: Sequence[En
     for entry in ours:
         other = reference.get(_pair(entry), {})
         pairs = [(step, loss, other.get(step)) for step, loss in entry["test_curve"]]
-        curves.append([(step, a - b) for step, a, b in pairs if _is_number(a) and _is_number(b)])
+        curves.append([(step, a - b) for step, a, b in pairs if is_number(a) and is_number(b)])
     for step, values in _together([curve for curve in curves if curve]):
         yield place | {"kind": "gap", "step": step, **values}
 
@@ -219,7 +216,7 @@ def thinned(curve: Sequence[Sequence[Any]], points: int) -> list[tuple[int, floa
 
 
 def _logs(curve: Iterable[Sequence[Any]]) -> list[tuple[int, float]]:
-    return [(step, math.log(loss)) for step, loss in curve if _is_number(loss) and loss > 0]
+    return [(step, math.log(loss)) for step, loss in curve if is_number(loss) and loss > 0]
 
 
 def _over(entries: Sequence[Entry], name: str) -> dict[str, Any] | None:
@@ -233,8 +230,4 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 
 def _numbers(values: Iterable[Any]) -> list[float]:
-    return [value for value in values if _is_number(value)]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return [value for value in values if is_number(value)]

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from softmax_rnn.errors import InputError, RunError, shown
-from softmax_rnn.files import finite, system_error, write_json, write_whole
+from softmax_rnn.files import finite, system_error, write_json, write_text
 from softmax_rnn.machine import describe
 from softmax_rnn.train.checkpoint import remove_leftovers
 from softmax_rnn.validation import is_integer, is_number, read_json, read_whole
@@ -154,7 +154,7 @@ class RunFolder:
         """Drop what was measured after a step: it will be measured again."""
         lines = [json.dumps(values) for values in self.metrics() if values["step"] <= step]
         text = "".join(line + "\n" for line in lines)
-        write_whole(self.path / "metrics.jsonl", lambda path: path.write_text(text, encoding="utf-8"))
+        write_text(self.path / "metrics.jsonl", text)
 
     def add_environment(self, facts: dict[str, Any]) -> None:
         """Note where the run was started; each start that continued it is noted too."""
