@@ -83,11 +83,10 @@ def extend(
 
         options = {"key_mask": key_mask, "form": form, "nonpositive": nonpositive}
         return compiled.extend(spec, q, k, v, state, **options, **tensors)
-    if key_mask is None and not tensors and form is None and getattr(state, "quick", None) is not None:
-        q_t, k_t, v_t = (x.squeeze(2) if isinstance(x, Tensor) and x.dim() == 4 else x for x in (q, k, v))
-        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive)
+    if key_mask is None and not tensors and form is None:
+        taken = quick_step(spec, q, k, v, state, nonpositive, axes=4)
         if taken is not None:
-            return taken[0].unsqueeze(2), taken[1]
+            return taken
     call = check_call(spec, q, k, v, tensors, key_mask, None, nonpositive)
     check_state(call, state)
     return run_on(call, state, form)
@@ -120,7 +119,7 @@ def step(
     """
     moves = in_place and getattr(state, "grows", False)
     if key_mask is None and not tensors and not moves and not torch.compiler.is_dynamo_compiling():
-        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive, in_place)
+        taken = quick_step(spec, q_t, k_t, v_t, state, nonpositive, axes=3, in_place=in_place)
         if taken is not None:
             return taken
     for name, x in (("q_t", q_t), ("k_t", k_t), ("v_t", v_t)):

@@ -22,11 +22,11 @@ from softmax_rnn.attention.arguments import Shape
 from softmax_rnn.attention.buffer import Buffer
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.constants import constant, ordinary_tensors
-from softmax_rnn.attention.epilogue import Output
 from softmax_rnn.attention.features import factor_places, weight_column
 from softmax_rnn.attention.fitting import LARGEST_LOG
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import Exp, L2Norm, Polynomial
+from softmax_rnn.attention.rownorm import unit
 from softmax_rnn.attention.scores import log_bound_of
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState, GrowingState, State
@@ -41,11 +41,19 @@ _ON_NONPOSITIVE = frozenset(nonpositive.OnNonPositive)
 
 
 def quick_step(
-    spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: object, on_nonpositive: str, in_place: bool = False
+    spec: AttentionSpec,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: object,
+    on_nonpositive: str,
+    *,
+    axes: int,
+    in_place: bool = False,
 ) -> _Step | None:
-    """A step from q (B, H, D), k and v, where it can be a quick one; its row sums are positive, so nothing is told."""
+    """A step from q (B, H, D), k and v, or (B, H, 1, D), where it can be a quick one; all its row sums are positive."""
     quick = getattr(state, "quick", None)
-    if quick is None or on_nonpositive not in _ON_NONPOSITIVE or not quick.fits(spec, q, k, v):
+    if quick is None or on_nonpositive not in _ON_NONPOSITIVE or not quick.fits(spec, q, k, v, axes):
         return None
     return quick.run(q, k, v, state, in_place)
 
@@ -70,17 +78,20 @@ class QuickStep(ABC):
 
     def __init__(self, spec: AttentionSpec, shape: Shape) -> None:
         self.spec, self.shape = spec, shape
-        keys = (shape.batch, shape.kv_heads)
-        self.sizes = (shape.batch, shape.heads, shape.key_dim), (*keys, shape.key_dim), (*keys, shape.value_dim)
-        """Of q, k and v without an axis of time."""
+        heads, dims = (shape.heads, shape.kv_heads, shape.kv_heads), (shape.key_dim, shape.key_dim, shape.value_dim)
+        self.sizes = {
+            axes: tuple((shape.batch, n, *time, dim) for n, dim in zip(heads, dims, strict=True))
+            for axes, time in ((3, ()), (4, (1,)))
+        }
+        """Of q, k and v, by their number of axes: without and with that of time."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """A copy of a state shares it."""
         return _quick, (self.spec, self.shape)
 
-    def fits(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor) -> bool:
+    def fits(self, spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, axes: int) -> bool:
         """Whether nothing differs from the step before."""
-        if not (type(q) is type(k) is type(v) is Tensor) or (q.shape, k.shape, v.shape) != self.sizes:
+        if not (type(q) is type(k) is type(v) is Tensor) or (q.shape, k.shape, v.shape) != self.sizes[axes]:
             return False
         if not (q.dtype is k.dtype is v.dtype is _FLOAT32 and k.is_cpu and v.is_cpu and may_sync(q)):
             return False
@@ -90,7 +101,7 @@ class QuickStep(ABC):
 
     @abstractmethod
     def run(self, q: Tensor, k: Tensor, v: Tensor, state: State, in_place: bool) -> _Step | None:
-        """The output (B, H, E) and the state after it; None where the general way has to be taken."""
+        """The output with the axes of q, and the state after it; None where the general way has to be taken."""
 
     def largest_key(self, state: State) -> float:
         """A bound of |k|, where it is asked for."""
@@ -123,13 +134,16 @@ class OfKeys(QuickStep):
         assert isinstance(state, GrowingState) and not in_place
         if state.key_mask is not None or state.keys.dtype != _FLOAT32 or _needs_grad(state.keys, state.values):
             return None
-        keys, key_buffer = Buffer.append(state.key_buffer, state.keys, k.unsqueeze(2))
-        values, value_buffer = Buffer.append(state.value_buffer, state.values, v.unsqueeze(2))
-        y = scaled_dot_product_attention(q.unsqueeze(2), keys, values, scale=self.scale)
+        timed = q.dim() == 4
+        if not timed:
+            q, k, v = q.unsqueeze(2), k.unsqueeze(2), v.unsqueeze(2)
+        keys, key_buffer = Buffer.append(state.key_buffer, state.keys, k)
+        values, value_buffer = Buffer.append(state.value_buffer, state.values, v)
+        y = scaled_dot_product_attention(q, keys, values, scale=self.scale)
         if self.spec.output_norm is not None:
-            y = self.spec.output_norm.norm(Output(y), {})
+            y = unit(y)
         after = GrowingState(state.lengths + 1, {}, keys, values, None, None, key_buffer, value_buffer)
-        return y.squeeze(2), after.taken(self)
+        return y if timed else y.squeeze(2), after.taken(self)
 
 
 class OfFeatures(QuickStep):
@@ -166,9 +180,10 @@ class OfFeatures(QuickStep):
         here, norm, matrix = self.memory.of_thread, state.key_norm, state.matrix
         if matrix.dtype != _FLOAT32 or not matrix.is_contiguous() or _needs_grad(matrix):
             return None
-        here.q.copy_(q)
-        here.k.copy_(k)
-        here.v.copy_(v)
+        queries, keys, values, numerator, row_sum = here.by_axes[q.dim()]
+        queries.copy_(q)
+        keys.copy_(k)
+        values.copy_(v)
         largest = vector_norm(here.entries, dim=-1, out=here.norms).max().item()
         bound = max(state.largest_key, largest)
         if not bound * bound <= self.largest or largest != largest:
@@ -178,9 +193,9 @@ class OfFeatures(QuickStep):
         here.q_features.mul_(self.weights)
         new = torch.addcmul(matrix, here.k_features, here.u)
         torch.bmm(here.q_features, new.view(here.size), out=here.y)
-        if not here.row_sum.min().item() > LEAST:
+        if not row_sum.min().item() > LEAST:
             return None
-        output = here.numerator / here.row_sum
+        output = numerator / row_sum
         if in_place:
             matrix.copy_(new)
             torch.maximum(norm, here.k_norms, out=norm)
@@ -207,25 +222,31 @@ class _Memory:
     """Where a step computes, and the views of it, made once."""
 
     def __init__(self, shape: Shape, features: int) -> None:
-        batch, heads, kv_heads, width = shape.batch, shape.heads, shape.kv_heads, shape.value_dim
-        queries, keys, dim = (batch, heads), (batch, kv_heads), shape.key_dim
-        rows, both, groups = batch * kv_heads, batch * (heads + kv_heads), heads // kv_heads
+        batch, heads, kv_heads, dim, width = shape.batch, shape.heads, shape.kv_heads, shape.key_dim, shape.value_dim
+        queries, keys, groups = (batch, heads), (batch, kv_heads), heads // kv_heads
+        ends = (batch * heads, batch * kv_heads)
+        rows, both = batch * kv_heads, sum(ends)
         self.size = (rows, features, width + 1)
         with ordinary_tensors(), torch.device("cpu"):
-            self.one_and_entries = torch.ones(both, 1 + dim, dtype=_FLOAT32)
-            self.features, self.norms, self.y, self.u = (
+            self.one_and_entries, self.features, self.norms, self.y, self.u = (
                 torch.ones(size, dtype=_FLOAT32)
-                for size in ((both, features), (both,), (rows, groups, width + 1), (*keys, 1, width + 1))
+                for size in (
+                    (both, 1 + dim),
+                    (both, features),
+                    (both,),
+                    (rows, groups, width + 1),
+                    (batch, kv_heads, 1, width + 1),
+                )
             )
             self.entries = self.one_and_entries[:, 1:]
-            ends = (batch * heads, rows)
-            self.q, self.k = (x.view(*n, dim) for x, n in zip(self.entries.split(ends), (queries, keys), strict=True))
-            self.v = self.u[:, :, 0, :width]
+            q, k = self.entries.split(ends)
             q_features, k_features = self.features.split(ends)
             self.q_features, self.k_features = q_features.view(rows, groups, -1), k_features.view(*keys, -1, 1)
             self.k_norms = self.norms[batch * heads :].view(keys)
             y = self.y.view(*queries, -1)
-            self.numerator, self.row_sum = y[..., :width], y[..., width:]
+            views = (q.view(*queries, dim), k.view(*keys, dim), self.u[:, :, 0, :width], y[..., :width], y[..., width:])
+        self.by_axes = {3: views, 4: tuple(x.unsqueeze(2) for x in views)}
+        """Places of q, k and v, then those of numerator and row sum."""
 
 
 @lru_cache(64)

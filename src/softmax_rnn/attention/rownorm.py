@@ -104,12 +104,13 @@ def unit(x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
     >>> [round(number, 6) for number in unit(torch.tensor([3e30, 4e30])).tolist()]
     [0.6, 0.8]
     """
-    if not (may_sync(x) and _has_squares(x)):
+    fits = may_sync(x)
+    if fits and x.numel():
+        norms = torch.linalg.vector_norm(x.detach(), dim=-1, keepdim=True)
+        low, high = torch.aminmax(norms)
+        fits = low.item() > SMALLEST[x.dtype] and high.item() < LARGEST[x.dtype]
+        if fits and not (torch.is_grad_enabled() and x.requires_grad):
+            return x / norms
+    if not fits:
         x, _ = _by_powers_of_two(x)
     return over_root(x, x.new_zeros(1), 1)
-
-
-def _has_squares(x: Float[Tensor, "*batch D"]) -> bool:
-    norms = torch.linalg.vector_norm(x.detach(), dim=-1)
-    low, high = torch.aminmax(norms) if norms.numel() else (norms.new_ones(()), norms.new_ones(()))
-    return float(low) > SMALLEST[x.dtype] and float(high) < LARGEST[x.dtype]

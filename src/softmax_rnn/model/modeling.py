@@ -154,7 +154,8 @@ class SoftmaxRNNModel(SoftmaxRNNPreTrainedModel):
             attention: Any = block.self_attn
             step = None if self.rotary_emb is None else attention.rope_step
             if self.rotary_emb is not None and step is not None and step not in rotations:
-                rotations[step] = self.rotary_emb(hidden, position_ids=position_ids // step)
+                steps = position_ids if step == 1 else position_ids // step
+                rotations[step] = self.rotary_emb(hidden, position_ids=steps)
             hidden = block(
                 hidden,
                 position_embeddings=None if step is None else rotations[step],

@@ -40,8 +40,9 @@ class SpecAttention(nn.Module):
         self.use_rope = config.use_rope
         hidden, bias = config.hidden_size, config.attention_bias
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.shares_query_key = config.shared_query_key
         queries, keys = (
-            (1 if config.shared_query_key else heads) * self.head_dim for heads in (self.heads, self.kv_heads)
+            (1 if self.shares_query_key else heads) * self.head_dim for heads in (self.heads, self.kv_heads)
         )
         values = self.kv_heads * self.value_dim
         self.q_proj = nn.Linear(hidden, queries, bias=bias)
@@ -73,7 +74,7 @@ class SpecAttention(nn.Module):
         """Attention over the new positions, and over those of the cache."""
         mixed = self._shifted(hidden, key_mask, segment_ids, past_key_values)
         q, k, v = self._project(mixed, position_embeddings, key_mask, segment_ids, past_key_values)
-        tensors: dict[str, Any] = self.parts(mixed)
+        tensors: dict[str, Any] = self.parts(mixed) if self.parts.spec.declared else {}
         if past_key_values is None:
             output = attend(self.spec, q, k, v, key_mask=key_mask, segment_ids=segment_ids, **tensors)
         else:
@@ -94,10 +95,10 @@ class SpecAttention(nn.Module):
 
     def _shifted(
         self, hidden: Tensor, key_mask: Tensor | None, segment_ids: Tensor | None, cache: SpecCache | None
-    ) -> Mapping[str, Tensor]:
-        """What each projection reads, by its name."""
+    ) -> Tensor | Mapping[str, Tensor]:
+        """What the projections read: one for all of them, or by their names."""
         if self.token_shift is None:
-            return dict.fromkeys(("q", "k", "v", *self.parts.projections), hidden)
+            return hidden
         layer = None if cache is None else cache.attention_layer(self.layer_idx)
         tail = None if layer is None else layer.tail
         mixed, tail = self.token_shift(hidden, key_mask=key_mask, segment_ids=segment_ids, tail=tail)
@@ -107,28 +108,30 @@ class SpecAttention(nn.Module):
 
     def _project(
         self,
-        mixed: Mapping[str, Tensor],
+        mixed: Tensor | Mapping[str, Tensor],
         position_embeddings: tuple[Tensor, Tensor] | None,
         key_mask: Tensor | None,
         segment_ids: Tensor | None,
         cache: SpecCache | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        flat = [self.q_proj(mixed["q"]), self.k_proj(mixed["k"]), self.v_proj(mixed["v"])]
+        of_q, of_k, of_v = (mixed,) * 3 if isinstance(mixed, Tensor) else (mixed["q"], mixed["k"], mixed["v"])
+        flat = [self.q_proj(of_q), self.k_proj(of_k), self.v_proj(of_v)]
         if self.conv is not None:
             flat = self._convolve(self.conv, flat, key_mask, segment_ids, cache)
         if self.scan is not None:
             layer = None if cache is None else cache.attention_layer(self.layer_idx)
             past = {} if layer is None else {"lengths": layer.lengths, "tail": layer.sums}
-            *flat[1:], sums = self.scan(mixed["v"], *flat[1:], key_mask=key_mask, segment_ids=segment_ids, **past)
+            *flat[1:], sums = self.scan(of_v, *flat[1:], key_mask=key_mask, segment_ids=segment_ids, **past)
             if layer is not None:
                 layer.sums = sums
-        dims = (self.head_dim, self.head_dim, self.value_dim)
-        q, k, v = (x.unflatten(-1, (-1, dim)).transpose(1, 2) for x, dim in zip(flat, dims, strict=True))
+        dims, sizes = (self.head_dim, self.head_dim, self.value_dim), flat[0].shape[:-1]
+        q, k, v = (x.view(*sizes, -1, dim).transpose(1, 2) for x, dim in zip(flat, dims, strict=True))
         if self.use_rope:
             assert position_embeddings is not None
             q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
             v = v.to(q.dtype)  # under autocast the rotation is float32, as the core's sums are
-        q, k = q.expand(-1, self.heads, -1, -1), k.expand(-1, self.kv_heads, -1, -1)
+        if self.shares_query_key:
+            q, k = q.expand(-1, self.heads, -1, -1), k.expand(-1, self.kv_heads, -1, -1)
         return q, k, v
 
     def _convolve(
