@@ -9,6 +9,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench import attention, decode, field, memory, model_step, state_loss, structure, timing
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import materialised, sdpa
+from softmax_rnn.bench.races import per_token_task
 from softmax_rnn.bench.results import Claim, Results, Task, run
 from softmax_rnn.cli import bench
 from softmax_rnn.report.bench_charts import state_loss_chart
@@ -56,7 +57,7 @@ def test_rows_name_the_form_that_ran():
     rows = attention.measure(results, ("softmax", "gated_softmax"), 64, 64, backward=True, rounds=1)
     assert set(rows) == {"softmax", "gated_softmax"}
     assert [row["variant"] for row in results.rows] == ["softmax", "gated_softmax"]
-    assert rows["softmax"].form == "fused"
+    assert rows["softmax"]["form"] == "fused"
 
 
 def test_the_plan_is_compared_with_every_form_that_serves():
@@ -74,7 +75,7 @@ def test_memory_is_measured_in_a_process_of_its_own():
 
 def test_what_a_part_costs_beside_the_row_without_it():
     tasks = [field.cost_of_decay("retnet", 64, None, 1), field.against_row("deltanet", "linear_elu", 64, None, 1)]
-    tasks.append(field.growing_time("gla", (64, 128), None, 1))
+    tasks.append(per_token_task("gla", (64, 128), None, 1, heads=2, backward=True))
     results = run(tasks)
     assert len(results.claims) == 3 and all(claim.measured > 0 for claim in results.claims)
     names = [task.title for task in field.field_tasks()]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from typing import Any
 
 from softmax_rnn.attention.plan import FORMS, Situation, choose
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.field import field_tasks
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.memory import in_subprocess
-from softmax_rnn.bench.peers import forward, forward_backward, materialised, ours, sdpa
+from softmax_rnn.bench.peers import forward_backward, materialised, ours, sdpa, timed_pass
+from softmax_rnn.bench.races import per_token_task, ratio_task
 from softmax_rnn.bench.results import Choice, Claim, Results, Task
-from softmax_rnn.bench.timing import Times, race
+from softmax_rnn.bench.timing import Work, race
 
 MODEL_DIM = 1024
 NORM = "gated_softmax_no_gate_L2norm_nodivS_noclamp"
@@ -21,37 +22,33 @@ LINEAR = ("linear_elu", "linear_relu", "linear_cosine")
 GIGABYTE = 1e9
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured point: a variant at T positions, its time and that of the platform's softmax in the same run."""
-
-    variant: str
-    time: int
-    key_dim: int
-    backward: bool
-    seconds: float
-    sdpa_seconds: float
-    ratio: float
-    form: str
-
-
 def measure(
     results: Results, variants: tuple[str, ...], time: int, key_dim: int, backward: bool, rounds: int
-) -> dict[str, Row]:
-    """Race variants and SDPA at one length."""
+) -> dict[str, dict[str, Any]]:
+    """Race variants and the platform's softmax at one length; a row per variant."""
     heads = MODEL_DIM // key_dim
-    base = random_inputs(VARIANTS["softmax"], time=time, key_dim=key_dim, heads=heads)
-    contestants = {"sdpa": forward_backward(sdpa, base) if backward else forward(lambda: sdpa(base))}
-    for name in variants:
-        spec = VARIANTS[name]
-        tensors = random_inputs(spec, time=time, key_dim=key_dim, heads=heads)
-        run = ours(spec)
-        contestants[name] = (
-            forward_backward(run, tensors) if backward else forward(lambda run=run, tensors=tensors: run(tensors))
+    functions = {"sdpa": sdpa} | {name: ours(VARIANTS[name]) for name in variants}
+    contestants = {}
+    for name, function in functions.items():
+        tensors = random_inputs(
+            VARIANTS["softmax" if name == "sdpa" else name], time=time, key_dim=key_dim, heads=heads
         )
+        contestants[name] = timed_pass(function, tensors, backward)
     times = race(contestants, rounds)
-    rows = {name: _row(times, name, time, key_dim, backward) for name in variants}
-    results.rows.extend(asdict(row) for row in rows.values())
+    rows = {
+        name: {
+            "variant": name,
+            "time": time,
+            "key_dim": key_dim,
+            "backward": backward,
+            "seconds": times.of(name),
+            "sdpa_seconds": times.of("sdpa"),
+            "ratio": times.ratio(name, "sdpa"),
+            "form": choose(VARIANTS[name], _situation(time, key_dim, backward)).form,
+        }
+        for name in variants
+    }
+    results.rows.extend(rows.values())
     return rows
 
 
@@ -60,58 +57,36 @@ def _situation(time: int, key_dim: int, backward: bool) -> Situation:
     return Situation(1, heads, heads, time, time, key_dim, key_dim, needs_grad=backward)
 
 
-def _row(times: Times, name: str, time: int, key_dim: int, backward: bool) -> Row:
-    form = choose(VARIANTS[name], _situation(time, key_dim, backward)).form
-    ratio = times.ratio(name, "sdpa")
-    return Row(name, time, key_dim, backward, times.of(name), times.of("sdpa"), ratio, form)
-
-
 def _against_sdpa(variants: tuple[str, ...], time: int, limit: float, rounds: int) -> Task:
     def work(results: Results) -> None:
         for name, row in measure(results, variants, time, 64, True, rounds).items():
             text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, in units of SDPA"
-            results.claims.append(Claim(text, row.ratio, limit))
+            results.claims.append(Claim(text, row["ratio"], limit))
 
     return Task(f"training step at T={time}: {', '.join(variants)}", work)
 
 
 def _against_materialised(name: str, time: int, limit: float | None, rounds: int) -> Task:
-    def work(results: Results) -> None:
+    def contestants() -> dict[str, Work]:
         spec = VARIANTS[name]
         tensors = random_inputs(spec, time=time, heads=16)
-        contestants = {
-            "ours": forward_backward(ours(spec), tensors),
+        return {
             "materialised": forward_backward(lambda leaves: materialised(spec, leaves), tensors),
+            "ours": forward_backward(ours(spec), tensors),
         }
-        faster = race(contestants, rounds).ratio("materialised", "ours")
-        text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, times faster than the materialised formula"
-        results.claims.append(Claim(text, faster, limit, at_most=False))
 
-    return Task(f"the materialised formula at T={time}: {name}", work)
+    text = f"{VARIANTS.short(name)}: training step at T={time}, D=64, times faster than the materialised formula"
+    title = f"the materialised formula at T={time}: {name}"
+    return ratio_task(title, text, contestants, limit, rounds, at_most=False)
 
 
 def _faster_forward(variants: tuple[str, ...], time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
     def work(results: Results) -> None:
         for name, row in measure(results, variants, time, key_dim, False, rounds).items():
             text = f"{VARIANTS.short(name)}: forward at T={time}, D={key_dim}, times faster than SDPA"
-            results.claims.append(Claim(text, 1 / row.ratio, limit, at_most=False))
+            results.claims.append(Claim(text, 1 / row["ratio"], limit, at_most=False))
 
     return Task(f"forward at T={time}, D={key_dim}: {', '.join(variants)}", work)
-
-
-def _flat(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -> Task:
-    def work(results: Results) -> None:
-        contestants = {}
-        for time in times:
-            spec = VARIANTS[name]
-            tensors = random_inputs(spec, time=time, heads=16)
-            contestants[str(time)] = forward(lambda spec=spec, tensors=tensors: ours(spec)(tensors))
-        times_taken = race(contestants, rounds)
-        per_token = [times_taken.of(str(time)) / time for time in times]
-        text = f"{VARIANTS.short(name)}: time per token from T={times[0]} to {times[-1]}, largest over smallest"
-        results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
-
-    return Task(f"time per token: {name}", work)
 
 
 def _memory(name: str, time: int, limit: float | None) -> Task:
@@ -160,7 +135,7 @@ def full_tasks() -> Iterator[Task]:
     yield from field_tasks()
     yield _faster_forward(LINEAR, 16384, 64, 18.0, 3)
     for name in LINEAR:
-        yield _flat(name, (4096, 8192, 16384, 32768, 65536), 1.25, 3)
+        yield per_token_task(name, (4096, 8192, 16384, 32768, 65536), 1.25, 3, heads=16, backward=False)
     for time in (1024, 2048, 4096, 8192):
         yield _faster_forward(("taylor_2",), time, 32, 1.0 if time >= 4096 else None, 3)
     for time in (4096, 8192, 12288, 16384):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ from softmax_rnn.attention.kernels.triton import tiles
 from softmax_rnn.attention.plan import FORMS, Situation, choose
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import Tensors, random_inputs
-from softmax_rnn.bench.peers import Function, forward, forward_backward, ours, sdpa
+from softmax_rnn.bench.peers import Function, forward_backward, ours, sdpa, timed_pass
 from softmax_rnn.bench.results import Claim, Results, Task
-from softmax_rnn.bench.timing import Work, race
+from softmax_rnn.bench.timing import race
 from softmax_rnn.bench.verify import check_variant
 from softmax_rnn.errors import InputError
 from softmax_rnn.files import write_json
@@ -30,19 +30,6 @@ VARIANTS_ON_CARD = ("softmax", "gated_softmax", "gated_softmax_decay", "linear_e
 HEADS = 16
 BATCH = 8
 ROUNDS = 10
-
-
-@dataclass(frozen=True)
-class CardRow:
-    """One contestant at one length; the form is that of ours, None for a peer."""
-
-    variant: str
-    contestant: str
-    time: int
-    key_dim: int
-    backward: bool
-    seconds: float
-    form: str | None
 
 
 def check_device(device: str) -> None:
@@ -128,25 +115,22 @@ def _race(variant: str, time: int, key_dim: int, backward: bool, batch: int, rou
         given = random_inputs(spec, batch=batch, heads=HEADS, time=time, key_dim=key_dim, dtype=dtype)
         tensors = on_device(given, device)
         functions = {"ours": ours(spec)} | peers(variant)
-        contestants = {name: _work(function, tensors, backward) for name, function in functions.items()}
+        contestants = {name: timed_pass(function, tensors, backward) for name, function in functions.items()}
         times = race(contestants, rounds)
         half = dtype == torch.bfloat16
         where: Any = {"device": device.type, "half": half, "needs_grad": backward}
         form = choose(spec, Situation(batch, HEADS, HEADS, time, time, key_dim, key_dim, **where)).form
         for name in functions:
-            row = CardRow(variant, name, time, key_dim, backward, times.of(name), form if name == "ours" else None)
             ratio = times.ratio(name, "sdpa")
-            results.rows.append(asdict(row) | {"ratio": ratio, "sdpa_seconds": times.of("sdpa")})
+            row = {"variant": variant, "contestant": name, "time": time, "key_dim": key_dim, "backward": backward}
+            row |= {"seconds": times.of(name), "form": form if name == "ours" else None, "ratio": ratio}
+            results.rows.append(row | {"sdpa_seconds": times.of("sdpa")})
             if name != "sdpa":
                 text = f"{VARIANTS.short(variant)}, {name}: {what} at T={time}, D={key_dim}, in units of SDPA"
                 results.claims.append(Claim(text, ratio, None))
 
     what = "training step" if backward else "forward"
     return Task(f"{what} at T={time}, D={key_dim}: {variant}", work)
-
-
-def _work(function: Function, tensors: Tensors, backward: bool) -> Work:
-    return forward_backward(function, tensors) if backward else forward(lambda: function(tensors))
 
 
 def attention_tasks(quick: bool = False) -> Iterator[Task]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, St
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.model_step import llama, ours
+from softmax_rnn.bench.races import ratio_task
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 from softmax_rnn.model.cache import SpecCache
@@ -26,17 +27,6 @@ TOKENS = 8
 """New tokens per round."""
 FIXED = ("taylor_2", "linear_elu")
 LLAMA = "llama"
-
-
-@dataclass(frozen=True)
-class DecodeRow:
-    """One variant at one context: seconds per new token, bytes of the state, and the peer's seconds in the same run."""
-
-    variant: str
-    context: int
-    seconds: float
-    llama_seconds: float
-    state_bytes: int
 
 
 def random_state(state: State, context: int) -> State:
@@ -116,9 +106,11 @@ def _context(variants: tuple[str, ...], context: int, rounds: int) -> Task:
             contestants[name] = decode(model, lambda m=model, s=states: _filled(m, s, context))
         times = race(contestants, rounds)
         for name in variants:
-            row = DecodeRow(name, context, times.of(name) / TOKENS, times.of(LLAMA) / TOKENS, sizes[name])
-            results.rows.append(asdict(row) | {"ratio": times.ratio(name, LLAMA)})
-            _claim(results, name, context, times.ratio(name, LLAMA))
+            ratio = times.ratio(name, LLAMA)
+            per_token = {"seconds": times.of(name) / TOKENS, "llama_seconds": times.of(LLAMA) / TOKENS}
+            row = {"variant": name, "context": context, **per_token, "state_bytes": sizes[name], "ratio": ratio}
+            results.rows.append(row)
+            _claim(results, name, context, ratio)
 
     return Task(f"a new token after {context}: {', '.join(variants)}", work)
 
@@ -162,7 +154,7 @@ def _constant_state(name: str) -> Task:
 def _against_products(name: str, heads: int, key_dim: int, limit: float | None, rounds: int) -> Task:
     """One step of a fixed state beside the two products that it cannot do without: a read and a write of the state."""
 
-    def work(results: Results) -> None:
+    def contestants() -> dict[str, Work]:
         spec = VARIANTS[name]
         state = random_state(init_state(spec, batch=1, heads=heads, key_dim=key_dim), 512)
         assert isinstance(state, FixedState)
@@ -178,17 +170,16 @@ def _against_products(name: str, heads: int, key_dim: int, limit: float | None, 
         def products() -> object:
             return [(torch.bmm(query, matrix), torch.baddbmm(matrix, key, value)) for _ in range(TOKENS)]
 
-        ratio = race({"step": steps, "products": products}, rounds).ratio("step", "products")
-        text = f"{VARIANTS.short(name)}: a step with {heads} heads, D={key_dim}, in units of its two bare products"
-        results.claims.append(Claim(text, ratio, limit))
+        return {"step": steps, "products": products}
 
-    return Task(f"a step beside its two products: {name}, D={key_dim}", work)
+    text = f"{VARIANTS.short(name)}: a step with {heads} heads, D={key_dim}, in units of its two bare products"
+    return ratio_task(f"a step beside its two products: {name}, D={key_dim}", text, contestants, limit, rounds)
 
 
 def _prefill(name: str, time: int, key_dim: int, limit: float | None, rounds: int) -> Task:
     """A prompt that leaves a state, beside the same prompt without one."""
 
-    def work(results: Results) -> None:
+    def contestants() -> dict[str, Work]:
         spec, heads = VARIANTS[name], 4
         q, k, v = torch.randn(3, 1, heads, time, key_dim)
         empty = init_state(spec, batch=1, heads=heads, key_dim=key_dim)
@@ -201,11 +192,10 @@ def _prefill(name: str, time: int, key_dim: int, limit: float | None, rounds: in
             with torch.no_grad():
                 return attend(spec, q, k, v)
 
-        ratio = race({"with": with_state, "without": without}, rounds).ratio("with", "without")
-        text = f"{VARIANTS.short(name)}: {time} tokens that leave a state, D={key_dim}, in units of the same without"
-        results.claims.append(Claim(text, ratio, limit))
+        return {"with": with_state, "without": without}
 
-    return Task(f"a prompt that leaves a state: {name} at T={time}", work)
+    text = f"{VARIANTS.short(name)}: {time} tokens that leave a state, D={key_dim}, in units of the same without"
+    return ratio_task(f"a prompt that leaves a state: {name} at T={time}", text, contestants, limit, rounds)
 
 
 def decode_tasks(quick: bool = False) -> Iterator[Task]:

@@ -10,8 +10,9 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.memory import in_subprocess
 from softmax_rnn.bench.peers import forward_backward, ours
+from softmax_rnn.bench.races import per_token_task, ratio_task
 from softmax_rnn.bench.results import Claim, Results, Task
-from softmax_rnn.bench.timing import race
+from softmax_rnn.bench.timing import Work
 
 HEADS = 16
 DECAYS = ("retnet", "lightning", "simple_gla", "mamba2_ssd")
@@ -19,51 +20,28 @@ CHANNELS = ("gla", "hgrn2", "rwkv6")
 WRITES = ("deltanet", "gated_deltanet")
 
 
-def _ratio(spec: AttentionSpec, peer: AttentionSpec, time: int, rounds: int) -> float:
-    contestants = {
-        name: forward_backward(ours(one), random_inputs(one, time=time, heads=HEADS))
-        for name, one in (("row", spec), ("peer", peer))
-    }
-    return race(contestants, rounds).ratio("row", "peer")
+def _beside(
+    title: str, text: str, specs: tuple[AttentionSpec, AttentionSpec], time: int, limit: float | None, rounds: int
+) -> Task:
+    def contestants() -> dict[str, Work]:
+        inputs = [random_inputs(spec, time=time, heads=HEADS) for spec in specs]
+        row, peer = (forward_backward(ours(spec), one) for spec, one in zip(specs, inputs, strict=True))
+        return {"row": row, "peer": peer}
+
+    return ratio_task(title, text, contestants, limit, rounds)
 
 
 def cost_of_decay(name: str, time: int, limit: float | None, rounds: int) -> Task:
     """A row beside itself without its forget gate."""
-
-    def work(results: Results) -> None:
-        spec = VARIANTS[name]
-        ratio = _ratio(spec, replace(spec, forget_gate=None), time, rounds)
-        text = f"{name}: training step at T={time}, D=64, in units of the same row without its decay"
-        results.claims.append(Claim(text, ratio, limit))
-
-    return Task(f"{name} beside itself without decay at T={time}", work)
+    specs = (VARIANTS[name], replace(VARIANTS[name], forget_gate=None))
+    text = f"{name}: training step at T={time}, D=64, in units of the same row without its decay"
+    return _beside(f"{name} beside itself without decay at T={time}", text, specs, time, limit, rounds)
 
 
 def against_row(name: str, other: str, time: int, limit: float | None, rounds: int) -> Task:
     """A row beside another."""
-
-    def work(results: Results) -> None:
-        ratio = _ratio(VARIANTS[name], VARIANTS[other], time, rounds)
-        text = f"{name}: training step at T={time}, D=64, in units of {other}"
-        results.claims.append(Claim(text, ratio, limit))
-
-    return Task(f"{name} beside {other} at T={time}", work)
-
-
-def growing_time(name: str, times: tuple[int, ...], limit: float | None, rounds: int) -> Task:
-    """The time per token of a training step, over lengths; with fewer heads, so that the longest fits."""
-
-    def work(results: Results) -> None:
-        spec = VARIANTS[name]
-        contestants = {
-            str(time): forward_backward(ours(spec), random_inputs(spec, time=time, heads=4)) for time in times
-        }
-        timed = race(contestants, rounds)
-        per_token = [timed.of(str(time)) / time for time in times]
-        text = f"{name}: training time per token from T={times[0]} to {times[-1]}, largest over smallest"
-        results.claims.append(Claim(text, max(per_token) / min(per_token), limit))
-
-    return Task(f"training time per token: {name}", work)
+    text = f"{name}: training step at T={time}, D=64, in units of {other}"
+    return _beside(f"{name} beside {other} at T={time}", text, (VARIANTS[name], VARIANTS[other]), time, limit, rounds)
 
 
 def growing_memory(name: str, times: tuple[int, int], limit: float | None) -> Task:
@@ -87,5 +65,6 @@ def field_tasks() -> Iterator[Task]:
     for name in (*CHANNELS, *WRITES):
         yield against_row(name, "linear_elu", 4096, 4.0, 5)
     for name in ("retnet", "gla", "gated_deltanet"):
-        yield growing_time(name, (4096, 16384, 65536), 1.3, 2)
+        # With few heads, so that the longest fits.
+        yield per_token_task(name, (4096, 16384, 65536), 1.3, 2, heads=4, backward=True)
         yield growing_memory(name, (16384, 65536), 1.1)

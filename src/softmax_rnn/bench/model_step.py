@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.peers import materialised
+from softmax_rnn.bench.races import ratio_task
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 from softmax_rnn.model import spec_attention
@@ -34,17 +34,6 @@ OTHERS = (
     "taylor_2",
     "power_2",
 )
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """The time of a training step, and that of transformers' Llama in the same run."""
-
-    variant: str
-    tokens: int
-    seconds: float
-    llama_seconds: float
-    ratio: float
 
 
 def ours(variant: str, size: str = "small") -> SoftmaxRNNForCausalLM:
@@ -107,7 +96,8 @@ def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> 
         times = race(contestants, rounds)
         for name in variants:
             ratio = times.ratio(name, "llama")
-            results.rows.append(asdict(StepRow(name, tokens, times.of(name), times.of("llama"), ratio)))
+            seconds = {"seconds": times.of(name), "llama_seconds": times.of("llama"), "ratio": ratio}
+            results.rows.append({"variant": name, "tokens": tokens, **seconds})
             text = f"{VARIANTS.short(name)}: training step of {tokens} tokens, in units of transformers' Llama"
             results.claims.append(Claim(text, ratio, limit))
 
@@ -115,20 +105,18 @@ def _step(variants: tuple[str, ...], tokens: int, limit: float, rounds: int) -> 
 
 
 def _against_materialised(variant: str, size: str, tokens: int, limit: float | None, rounds: int) -> Task:
-    def work(results: Results) -> None:
-        ids = _ids(tokens)
-        model = ours(variant, size)
-        step = training_step(model, ids)
+    def contestants() -> dict[str, Work]:
+        step = training_step(ours(variant, size), _ids(tokens))
 
         def slow() -> object:
             with materialised_formula():
                 return step()
 
-        faster = race({"ours": step, "materialised": slow}, rounds).ratio("materialised", "ours")
-        text = f"{variant}, {size}: training step of {tokens} tokens, times faster than with the materialised formula"
-        results.claims.append(Claim(text, faster, limit, at_most=False))
+        return {"materialised": slow, "ours": step}
 
-    return Task(f"the materialised formula, {size}, {tokens} tokens: {variant}", work)
+    text = f"{variant}, {size}: training step of {tokens} tokens, times faster than with the materialised formula"
+    title = f"the materialised formula, {size}, {tokens} tokens: {variant}"
+    return ratio_task(title, text, contestants, limit, rounds, at_most=False)
 
 
 def model_tasks(quick: bool = False) -> Iterator[Task]:

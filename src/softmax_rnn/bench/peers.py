@@ -60,12 +60,12 @@ def _channel_scores(q: Tensor, k: Tensor, log_decay: Tensor, bonus: Tensor | Non
     return x if bonus is None else x + torch.diag_embed((q * k * bonus[:, None]).sum(-1))
 
 
-def forward(function: Work) -> Work:
+def forward(function: Function, tensors: Tensors) -> Work:
     """Only the outputs."""
 
     def work() -> object:
         with torch.no_grad():
-            return function()
+            return function(tensors)
 
     return work
 
@@ -79,6 +79,11 @@ def forward_backward(function: Function, tensors: Tensors) -> Work:
         return leaves["q"].grad
 
     return work
+
+
+def timed_pass(function: Function, tensors: Tensors, backward: bool) -> Work:
+    """Outputs and gradients, or only the outputs."""
+    return (forward_backward if backward else forward)(function, tensors)
 
 
 def ours(spec: AttentionSpec, form: str | None = None) -> Function:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from time import process_time
 
 import torch
@@ -18,7 +17,7 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_inputs
-from softmax_rnn.bench.peers import forward, forward_backward, ours
+from softmax_rnn.bench.peers import ours, timed_pass
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Work, race
 
@@ -100,11 +99,9 @@ def _levels(name: str, time: int, rounds: int) -> Task:
         spec = VARIANTS[name]
         specs = {"levels": spec, "without": replace(spec, structure=None)}
         tensors = {of: random_inputs(one, time=time, heads=HEADS) for of, one in specs.items()}
-        passes: dict[str, dict[str, Work]] = {
-            "forward": {of: forward(partial(ours(one), tensors[of])) for of, one in specs.items()},
-            "training step": {of: forward_backward(ours(one), tensors[of]) for of, one in specs.items()},
-        }
-        for kind, contestants in passes.items():
+        for kind in ("forward", "training step"):
+            backward = kind == "training step"
+            contestants = {of: timed_pass(ours(one), tensors[of], backward) for of, one in specs.items()}
             with _one_thread():
                 ratio = race(contestants, rounds, process_time).ratio("levels", "without")
             text = f"{name}: {kind} at {time:,} positions, in units of the same row without levels"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.root import AsJson, Device, print_json
+from softmax_rnn.cli.root import AsJson, Device, JsonFile, print_json
 
 if TYPE_CHECKING:
     from softmax_rnn.bench.verify import Check, OrderCheck
@@ -129,7 +128,7 @@ def verify(
     ] = None,
     device: Device = "cpu",
     as_json: AsJson = False,
-    output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
+    output: JsonFile = None,
 ) -> None:
     """Check variants, in every form that can compute them, against the literal formula: outputs and gradients.
 

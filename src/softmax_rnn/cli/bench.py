@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.root import AsJson, Device, Group, add, print_json, refuse_together
+from softmax_rnn.cli.root import AsJson, Device, Group, Model, TextFile, add, print_json, refuse_together
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def structure(
 
 
 def state(
-    model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
-    text: Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")] = None,
+    model: Model,
+    text: TextFile = None,
     tokens: Annotated[int, typer.Option(help="Tokens of the text, read as one context.", min=2)] = 1024,
     width: Annotated[
         list[int] | None,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from softmax_rnn.cli import complete
-from softmax_rnn.cli.root import AsJson, print_json
-
-Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")]
+from softmax_rnn.cli.root import AsJson, JsonFile, Model, TextFile, print_json
 
 
 def generate(
@@ -80,10 +78,10 @@ def convert_report(
         list[str] | None,
         typer.Option("--variant", help="A variant to convert to; repeatable.", autocompletion=complete.variants),
     ] = None,
-    text: Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")] = None,
+    text: TextFile = None,
     tokens: Annotated[int, typer.Option(help="How many tokens of the text to read.", min=2)] = 512,
     context: Annotated[int, typer.Option(help="Tokens per window.", min=2)] = 512,
-    output: Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")] = None,
+    output: JsonFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Convert a pretrained model to other attentions and report its loss on a text.
@@ -94,7 +92,7 @@ def convert_report(
     """
     from softmax_rnn.analysis.perplexity import DEFAULT_VARIANTS, conversion_report
     from softmax_rnn.attention.custom import variant_from
-    from softmax_rnn.files import json_with, write_json
+    from softmax_rnn.files import finite, json_with, write_json
     from softmax_rnn.report.terminal import print_conversion
     from softmax_rnn.validation import check_output
 
@@ -102,7 +100,7 @@ def convert_report(
         check_output(output, folder=False, ours=json_with("model", "rows"))
     wanted = [variant_from(name) for name in variants or DEFAULT_VARIANTS]
     report = conversion_report(model, wanted, text, tokens=tokens, context=context, progress=not as_json)
-    value = json.loads(report.to_json())
+    value = finite(asdict(report))
     if output is not None:
         write_json(output, value)
     if as_json:

@@ -6,6 +6,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,9 @@ from softmax_rnn.version import __version__
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 Device = Annotated[str, typer.Option(help="cpu, or cuda for a CUDA or ROCm card.")]
+Model = Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")]
+TextFile = Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")]
+JsonFile = Annotated[Path | None, typer.Option(help="Also save the JSON to this file.")]
 
 
 def _without_types_of_flags(parameters: list[Any]) -> list[Any]:

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from softmax_rnn.cli.root import AsJson, print_json, refuse_together
+from softmax_rnn.cli.root import AsJson, Model, TextFile, print_json, refuse_together
 
 
 def terms(
-    model: Annotated[str, typer.Argument(help="A folder with a saved model, a hub name (owner/name), or smollm2.")],
-    text: Annotated[Path | None, typer.Option(help="A text file; Python's documentation by default.")] = None,
+    model: Model,
+    text: TextFile = None,
     output: Annotated[Path, typer.Option(help="Folder for terms.json, report.html and figures/.")] = Path(
         "results/terms"
     ),
