@@ -19,7 +19,8 @@ from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.parts import KeptKeys, Levels
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import LevelState, State
+from softmax_rnn.attention.state import State
+from softmax_rnn.attention.structures.levels import LevelState
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 

@@ -25,7 +25,8 @@ from softmax_rnn.attention.parts import (
     taylor_score,
 )
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import KeptState, State
+from softmax_rnn.attention.state import State
+from softmax_rnn.attention.structures.kept_keys import KeptState
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 

@@ -196,7 +196,7 @@ def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | No
         return None
     features = spec.width(key_dim)
     sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
-    carried = (axes_shape(one.running_axes, sizes) for one in spec.parts if one.running_start() is not None)
+    carried = (axes_shape(one.running_axes, sizes) for one in spec.running_parts)
     near = 0
     if isinstance(spec.structure, NearKeys):
         near = spec.structure.near * (key_dim + (features if spec.feature_map else 0) + value_dim)

@@ -13,7 +13,7 @@ from softmax_rnn.attention.execute import run, run_on
 from softmax_rnn.attention.host_sync import like_a_device
 from softmax_rnn.attention.quick_step import quick_step
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import LevelState, State, init_state
+from softmax_rnn.attention.state import State, init_state
 from softmax_rnn.errors import InputError
 
 __all__ = ["attend", "extend", "init_state", "step"]
@@ -132,7 +132,7 @@ def step(
     if in_place and (not isinstance(state, State) or state.grows):
         raise InputError("in_place: expected a state of fixed size; the state of this spec grows with the context")
     # On a CPU the states of levels come and go; those of a device have places of their own.
-    fixed = in_place and isinstance(state, LevelState) and not torch.compiler.is_dynamo_compiling()
+    fixed = in_place and state.comes_and_goes and not torch.compiler.is_dynamo_compiling()
     with like_a_device() if fixed else nullcontext():
         output, after = extend(
             spec,

@@ -20,7 +20,7 @@ from softmax_rnn.attention.arguments import (
 from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import State, init_state
+from softmax_rnn.attention.state import Start, State
 from softmax_rnn.errors import InputError
 
 
@@ -68,6 +68,10 @@ class Call:
             return x
         changed = any(part is not None for part in (spec.feature_map, spec.forget_gate, spec.input_gate))
         return x if changed and self.half == torch.float16 else x.to(self.half)
+
+    def fresh_state(self) -> State:
+        """The state before the first position."""
+        return Start(self.spec, self.shape, self.q.dtype, self.q.device).state()
 
     def timed(self) -> Iterator[tuple[str, Tensor, int | None]]:
         """Each declared tensor with the axis that runs along time."""
@@ -155,15 +159,7 @@ def check_state(call: Call, state: State) -> None:
 
 @cache
 def _expected_state(spec: AttentionSpec, shape: Shape) -> tuple[type[State], dict[str, tuple[int, ...]]]:
-    fresh = init_state(
-        spec,
-        batch=shape.batch,
-        heads=shape.heads,
-        kv_heads=shape.kv_heads,
-        key_dim=shape.key_dim,
-        value_dim=shape.value_dim,
-        device="meta",
-    )
+    fresh = Start(spec, shape, torch.float32, "meta").state()
     return type(fresh), {name: tuple(x.shape) for name, x in fresh.tensors.items()}
 
 

@@ -6,7 +6,7 @@ AOTAutograd records the operators that it calls. A spec is a text in the graph, 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
@@ -16,9 +16,8 @@ from torch.utils import _pytree
 from softmax_rnn.attention.call import Call, check_call, check_state
 from softmax_rnn.attention.execute import run, run_on
 from softmax_rnn.attention.host_sync import like_a_device
-from softmax_rnn.attention.parts import KeptKeys
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import FixedState, GrowingState, KeptState, LevelState, NearFarState, State
+from softmax_rnn.attention.state import State
 from softmax_rnn.errors import InputError
 
 
@@ -27,15 +26,16 @@ def _flatten(state: State) -> tuple[list[Tensor], tuple[tuple[str, ...], bool]]:
     return list(tensors.values()), (tuple(tensors), state.fresh)
 
 
-def _unflatten(tensors: Any, context: tuple[tuple[str, ...], bool]) -> State:
+def _unflatten(kind: type[State], tensors: Any, context: tuple[tuple[str, ...], bool]) -> State:
     names, fresh = context
-    return State.from_tensors(dict(zip(names, tensors, strict=True)), fresh=fresh)
+    state = kind.of(dict(zip(names, tensors, strict=True)))
+    state.mark(fresh)
+    return state
 
 
-for _kind in (FixedState, GrowingState, KeptState, LevelState, NearFarState):
-    _pytree.register_pytree_node(
-        _kind, _flatten, _unflatten, serialized_type_name=f"softmax_rnn.attention.state.{_kind.__name__}"
-    )
+for _kind in State.kinds:
+    _name = f"softmax_rnn.attention.state.{_kind.__name__}"
+    _pytree.register_pytree_node(_kind, _flatten, partial(_unflatten, _kind), serialized_type_name=_name)
 
 
 def attend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
@@ -51,7 +51,7 @@ def extend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State, *
 
 
 def _check(spec: AttentionSpec, q: Tensor) -> None:
-    if isinstance(spec.structure, KeptKeys) and q.shape[2] > 1:
+    if spec.over_time.step_by_step and q.shape[2] > 1:
         raise InputError(
             "structure: a graph for any length cannot choose keys one by one, only a step; call attention outside it"
         )

@@ -33,6 +33,9 @@ class KeySummary:
     """What the range of an exp on a range remembers."""
 
 
+UNKNOWN = KeySummary()
+
+
 class Fitted:
     """A contraction that needs no fitting: exp has its own way, and a first power stays where it is."""
 
@@ -44,7 +47,7 @@ class Fitted:
     @property
     def summary(self) -> KeySummary:
         """What is known of all keys so far."""
-        return KeySummary()
+        return UNKNOWN
 
     def for_keys(self) -> Contraction:
         """For forms that see keys."""

@@ -48,7 +48,7 @@ def values(
 
 def running(along: Along, before: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The values that parts carry along time, by the part's slot."""
-    values = {part.slot: part.running(along, before.get(part.slot)) for part in along.spec.parts}
+    values = {part.slot: part.running(along, before.get(part.slot)) for part in along.spec.running_parts}
     return {slot: x for slot, x in values.items() if x is not None}
 
 

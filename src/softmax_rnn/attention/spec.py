@@ -95,6 +95,11 @@ class AttentionSpec:
                         f" cannot have the {_words(other)} {_words(getattr(self, other).kind)} as well"
                     )
 
+    @property
+    def over_time(self) -> Structure:
+        """The structure; all keys where there is none."""
+        return self.structure or _ALL_KEYS
+
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """The parts that are present; those with gates first."""
@@ -123,10 +128,10 @@ class AttentionSpec:
         """Whether query heads that share a key head need separate states."""
         return any(part.differs_by_head for part in self.parts)
 
-    @property
-    def keeps_running_values(self) -> bool:
-        """Whether a part carries a number per head along time, which cannot be taken back."""
-        return any(part.running_start() is not None for part in self.parts)
+    @cached_property
+    def running_parts(self) -> tuple[Part, ...]:
+        """Those that carry numbers along time, which cannot be taken back."""
+        return tuple(part for part in self.parts if part.running_start() is not None)
 
     @property
     def wants_row_sum(self) -> bool:
@@ -172,6 +177,9 @@ class AttentionSpec:
     def from_json(cls, text: str) -> AttentionSpec:
         """The spec from JSON text."""
         return cls.from_dict(parse_json(text, "spec"))
+
+
+_ALL_KEYS = Structure()
 
 
 def check_spec(spec: AttentionSpec) -> None:

@@ -1,13 +1,14 @@
 """What decoding carries from step to step: values that go in and come out, nothing is kept anywhere.
 
 A polynomial score has a state of fixed size, one matrix per head with the hidden states H^(n) of its orders below
-each other. Exp and clamped scores have none: theirs is the growing list of keys and values.
+each other. Exp and clamped scores have none: theirs is the growing list of keys and values. A structure over time may
+have a state of its own, which is beside it in `structures`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -15,14 +16,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
-from softmax_rnn.attention.arguments import check_device, check_state_sizes
+from softmax_rnn.attention.arguments import Shape, check_device, check_state_sizes
 from softmax_rnn.attention.buffer import Buffer, Buffers
-from softmax_rnn.attention.host_sync import may_sync, traced
-from softmax_rnn.attention.levels import LevelSums
-from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearFar, NearKeys, Part, Polynomial
+from softmax_rnn.attention.fitting import UNKNOWN, KeySummary
+from softmax_rnn.attention.host_sync import traced
+from softmax_rnn.attention.parts import Polynomial, power_score
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from softmax_rnn.attention.quick_step import QuickStep
@@ -30,9 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class State:
-    """What both kinds of state know: how many keys were seen, and the values that parts carry along time."""
+    """What all states know: how many keys were seen, and the values that parts carry along time.
 
-    grows: ClassVar[bool]
+    A field holds a tensor or several of them by name; `tensors` has them all, in files and graphs too.
+    """
+
+    kinds: ClassVar[list[type[State]]] = []
+    grows: ClassVar[bool] = False
+    comes_and_goes: ClassVar[bool] = False
+    """Whether it has other tensors from step to step where the host may look at ``lengths``."""
     lengths: Int[Tensor, " B"]
     running: dict[str, Float[Tensor, "B H *more"]]
     """By the slot of the part."""
@@ -47,30 +53,44 @@ class State:
     largest_key: float = field(default=0.0, init=False, repr=False, compare=False)
     """Where `quick` asks for it: no |k| so far is larger."""
 
+    def __init_subclass__(cls) -> None:
+        State.kinds.append(cls)
+
     @property
     def tensors(self) -> dict[str, Tensor]:
-        values = {name: getattr(self, name) for name in self.__match_args__}
-        named = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-        return named | {f"{_RUNNING}{slot}": x for slot, x in self.running.items()} | self._stacked
-
-    @property
-    def _stacked(self) -> dict[str, Tensor]:
-        return {}
+        found: dict[str, Tensor] = {}
+        for name in self.__match_args__:
+            value = getattr(self, name)
+            if isinstance(value, Tensor):
+                found[name] = value
+            elif isinstance(value, dict):
+                found |= {f"{name}.{key}": x for key, x in value.items()}
+        return found
 
     @staticmethod
-    def from_tensors(tensors: Mapping[str, Tensor], *, fresh: bool = False) -> State:
-        if any(name.startswith(_LEVEL) for name in tensors):
-            return LevelState.from_stacked(tensors)
-        if "mass" in tensors:
-            kind: type[State] = KeptState
-        else:
-            kind = GrowingState if "matrix" not in tensors else NearFarState if "keys" in tensors else FixedState
-        values: dict[str, Any] = {name: tensors.get(name) for name in kind.__match_args__}
-        values["running"] = {name.removeprefix(_RUNNING): x for name, x in tensors.items() if _RUNNING in name}
-        state = kind(**values)
-        if fresh:
-            state.mark(fresh)
-        return state
+    def from_tensors(tensors: Mapping[str, Tensor]) -> State:
+        """The inverse of `tensors`: the first kind that has all of these fields and needs no other."""
+        from softmax_rnn.attention import structures as structures  # so that theirs are known as well
+
+        names = {"running", *(name.partition(".")[0] for name in tensors)}
+        for kind in State.kinds:
+            given = [one for one in fields(kind) if one.init]
+            needed = {one.name for one in given if one.default is MISSING and one.default_factory is MISSING}
+            if needed <= names <= {one.name for one in given}:
+                return kind.of(tensors)
+        raise AssertionError(f"no state has the tensors {', '.join(tensors)}")
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """The same, of a known kind."""
+        values: dict[str, Any] = {"running": {}}
+        for name, x in tensors.items():
+            own, _, key = name.partition(".")
+            if key:
+                values.setdefault(own, {})[int(key) if key.isdigit() else key] = x
+            else:
+                values[own] = x
+        return cls(**values)
 
     def mark(self, fresh: bool) -> None:
         """Note whether it is known to be empty."""
@@ -100,21 +120,19 @@ class State:
     def bytes(self) -> int:
         return sum(x.numel() * x.element_size() for x in self.tensors.values())
 
-    def select(self, rows: Int[Tensor, " N"]) -> State:
+    def select(self, rows: Int[Tensor, " N"]) -> Self:
         """The state of some rows of the batch, in that order and as often as asked: what beam search does."""
-        return State.from_tensors({name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()})
+        return self.of({name: x.index_select(0, rows.to(x.device)) for name, x in self.tensors.items()})
 
+    @property
+    def summed(self) -> tuple[Any, KeySummary]:
+        """The sums that a form goes on with, and what is known of their keys."""
+        return None, UNKNOWN
 
-_RUNNING = "running."
-_LEVEL, _FACTOR = "level.", "factor."
-
-
-def running_starts(spec: AttentionSpec, sizes: Mapping[str, int]) -> Iterator[tuple[Part, float, tuple[int, ...]]]:
-    """The parts that carry values along time, where these start, and their shape without the batch."""
-    for part in spec.parts:
-        start = part.running_start()
-        if start is not None:
-            yield part, start, axes_shape(part.running_axes, sizes)
+    @property
+    def listed(self) -> GrowingState | None:
+        """Itself, where it holds a list of keys with something in it."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -124,11 +142,20 @@ class GrowingState(State):
     grows: ClassVar[bool] = True
     keys: Float[Tensor, "B K T D"]
     values: Float[Tensor, "B K T E"]
-    decay: Float[Tensor, "B K T"] | Float[Tensor, "B K T F"] | None
+    decay: Float[Tensor, "B K T"] | Float[Tensor, "B K T F"] | None = None
     """The running log decay per head, or the log decay of each step per channel."""
-    key_mask: Bool[Tensor, "B T"] | None
+    key_mask: Bool[Tensor, "B T"] | None = None
     key_buffer: Buffer | None = field(default=None, repr=False, compare=False)
     value_buffer: Buffer | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def time(self) -> int:
+        """Positions that are kept, padding included."""
+        return self.keys.shape[2]
+
+    @property
+    def listed(self) -> GrowingState | None:
+        return self if self.time else None
 
     def append(
         self, k: Float[Tensor, "B K t D"], v: Float[Tensor, "B K t E"], kept: Callable[[Tensor], Tensor]
@@ -143,130 +170,51 @@ class GrowingState(State):
         return keys.to(k.dtype), values.to(v.dtype), (key_buffer, value_buffer)
 
     @property
-    def time(self) -> int:
-        """Positions that are kept, padding included."""
-        return self.keys.shape[2]
+    def real(self) -> Bool[Tensor, "B T"]:
+        """Which keys are real."""
+        if self.key_mask is not None:
+            return self.key_mask
+        return torch.ones(self.keys.shape[0], self.time, dtype=torch.bool, device=self.keys.device)
 
-    def trimmed(self, structure: NearKeys) -> GrowingState:
-        """Without keys that no later query sees, once there are enough of them to be worth a copy."""
-        most = structure.near + 2 * structure.spare
-        if self.time <= most:
-            return self
-        window = structure.width + structure.spare
-        if self.key_mask is None:
-            index = torch.arange(self.time, device=self.keys.device)
-            index = torch.cat([index[: structure.sinks], index[-window:]]).expand(self.keys.shape[0], -1)
-            return replace(self, **self._gather(index))
-        from_start, real = self.key_mask.cumsum(-1), self.key_mask
-        from_end = from_start[:, -1:] - from_start + real
-        # The newest positions stay, real or not, so that they can be taken back one by one.
-        newest = torch.arange(self.time, device=real.device) >= self.time - structure.spare
-        keep = (real & ((from_start <= structure.sinks) | (from_end <= window))) | newest
-        may_read = may_sync(keep)
-        index = keep.byte().argsort(dim=-1, stable=True)[:, -(int(keep.sum(-1).max()) if may_read else most) :]
-        mask = real.gather(1, index) & keep.gather(1, index)
-        return replace(self, **self._gather(index), key_mask=None if may_read and bool(mask.all()) else mask)
+    def real_and(self, new: Bool[Tensor, "B t"] | None, time: int) -> Bool[Tensor, "B S"] | None:
+        """The same, with those of ``time`` new ones behind them; None where all are."""
+        if self.key_mask is None and new is None:
+            return None
+        real = self.real
+        return torch.cat([real, real.new_ones(real.shape[0], time) if new is None else new], 1)
 
-    def can_lose(self, count: int, structure: NearKeys) -> bool:
-        """Whether the state without its last positions is still whole: no key that they hid has been dropped."""
-        real = self.key_mask
-        kept = self.lengths.new_full(self.lengths.shape, self.time) if real is None else real.sum(-1)
-        last = kept.new_full(kept.shape, count) if real is None else real[:, self.time - count :].sum(-1)
-        complete = kept >= self.lengths
-        return bool((complete | (kept - last >= structure.near)).all())
-
-    def _gather(self, index: Int[Tensor, "B N"]) -> dict[str, Any]:
-        """Some positions of every row, in new memory."""
-        heads, place = self.keys.shape[1], index[:, None]
-
-        def of(x: Tensor) -> Tensor:
-            return x.gather(2, place[..., None].expand(-1, heads, -1, x.shape[-1]))
-
-        decay = None if self.decay is None else self.decay.gather(2, place.expand(-1, heads, -1))
-        buffers = {"key_buffer": None, "value_buffer": None}
-        return {"keys": of(self.keys), "values": of(self.values), "decay": decay, **buffers}
-
-
-@dataclass(frozen=True)
-class NearFarState(GrowingState):
-    """Keys and values of window and sinks, and the sums over those that left; it grows until the window is full."""
-
-    matrix: Float[Tensor, "B K F U"] | None = None
-    key_norm: Float[Tensor, "B K"] | None = None
-    """The largest |k| of the sums, for scores that read it."""
-    extent: Float[Tensor, "B K S"] | None = None
-    key_sum: Float[Tensor, "B K D"] | None = None
-    """Σ k of those that left, where the far part is expanded at their mean."""
-
-
-@dataclass(frozen=True)
-class KeptState(State):
-    """Keys and values of sinks, kept keys and window, each in its place, with their masses; the far sums beside."""
-
-    grows: ClassVar[bool] = False
-    keys: Float[Tensor, "B K N D"]
-    values: Float[Tensor, "B K N E"]
-    mass: Float[Tensor, "B K N"]
-    """The sum of the weights that each key has had so far."""
-    matrix: Float[Tensor, "B K F U"] | None = None
-    key_sum: Float[Tensor, "B K D"] | None = None
-    """Σ k of the folded ones, where the polynomial is expanded at their mean."""
+    def without_last(self, count: int) -> Self:
+        """The state before the last positions."""
+        keep = self.time - count
+        removed = count if self.key_mask is None else self.key_mask[:, keep:].sum(-1)
+        return replace(
+            self,
+            lengths=self.lengths - removed,
+            keys=self.keys[:, :, :keep],
+            values=self.values[:, :, :keep],
+            decay=None if self.decay is None else self.decay[:, :, :keep],
+            key_mask=None if self.key_mask is None else self.key_mask[:, :keep],
+        )
 
 
 @dataclass(frozen=True)
 class FixedState(State):
     """S = Σ_j decay · φ(k_j) [v_j, 1]ᵀ, and what the score needs to know of the keys."""
 
-    grows: ClassVar[bool] = False
     matrix: Float[Tensor, "B K F U"]
     key_norm: Float[Tensor, "B K"] | None = None
     """The largest |k| so far, for scores that read it."""
     extent: Float[Tensor, "B K S"] | None = None
     """What the range of an exp on a range remembers of the keys."""
 
+    @property
+    def summed(self) -> tuple[Any, KeySummary]:
+        return self.matrix, KeySummary(self.key_norm, self.extent)
+
     def order(self, score: Polynomial, key_dim: int, n: int) -> Float[Tensor, "B K M U"]:
         """H^(n): the rows of the matrix that belong to order n of the score."""
-        before = sum(n_features(replace_orders(score, m), key_dim) for m in score.orders if m < n)
-        return self.matrix[:, :, before : before + n_features(replace_orders(score, n), key_dim)]
-
-
-@dataclass(frozen=True)
-class LevelState(State):
-    """The sums over the blocks of a past by level, about log₂ of its length many, and what the score knows of it."""
-
-    grows: ClassVar[bool] = False
-    stack: LevelSums
-    """At most as many as there are levels but the first; about half of the binary digits of the length are 1."""
-    key_norm: Float[Tensor, "B K"] | None = None
-    extent: Float[Tensor, "B K S"] | None = None
-
-    @property
-    def _stacked(self) -> dict[str, Tensor]:
-        sums = {f"{_LEVEL}{level}": x for level, x in self.stack.sums.items()}
-        return sums | {f"{_FACTOR}{level}": x for level, x in self.stack.factors.items()}
-
-    def overwrite(self, after: State) -> None:
-        """The same; levels that come for the first time get a place."""
-        assert isinstance(after, LevelState)
-        for level in after.stack.sums.keys() - self.stack.sums.keys():
-            self.stack.sums[level] = torch.empty_like(after.stack.sums[level])
-        super().overwrite(after)
-
-    @classmethod
-    def from_stacked(cls, tensors: Mapping[str, Tensor]) -> LevelState:
-        """The inverse of `tensors`."""
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-
-        sums, factors = ({int(level): x for level, x in under(prefix).items()} for prefix in (_LEVEL, _FACTOR))
-        known = (tensors.get("key_norm"), tensors.get("extent"))
-        return cls(tensors["lengths"], under(_RUNNING), LevelSums(sums, factors), *known)
-
-
-def replace_orders(score: Polynomial, n: int) -> Polynomial:
-    """x^n alone."""
-    return replace(score, coefficients=(0.0,) * n + (1.0,))
+        before = sum(n_features(power_score(m), key_dim) for m in score.orders if m < n)
+        return self.matrix[:, :, before : before + n_features(power_score(n), key_dim)]
 
 
 def init_state(
@@ -290,71 +238,68 @@ def init_state(
     value_dim = key_dim if value_dim is None else value_dim
     check_state_sizes(heads, kv_heads, dtype, batch=batch, key_dim=key_dim, value_dim=value_dim)
     check_device(device)
-    state = _empty(spec, batch, heads, key_dim, value_dim, kv_heads, dtype, device)
-    state.mark(fresh=True)
-    object.__setattr__(state, "fed", 0)
-    return state
+    return Start(spec, Shape(batch, heads, kv_heads or heads, 0, key_dim, value_dim), dtype, device).state()
 
 
-def _empty(
-    spec: AttentionSpec,
-    batch: int,
-    heads: int,
-    key_dim: int,
-    value_dim: int,
-    kv_heads: int | None,
-    dtype: torch.dtype,
-    device: torch.device | str | None,
-) -> State:
-    shared = heads if spec.differs_by_head else (kv_heads or heads)
-    wide = dtype if dtype == torch.float64 else torch.float32
+@dataclass(frozen=True)
+class Start:
+    """What the state before the first position is made of; its numbers are checked."""
 
-    def zeros(*shape: int, kind: torch.dtype = wide) -> Tensor:
-        return torch.zeros(*shape, dtype=kind, device=device)
+    spec: AttentionSpec
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device | str | None
 
-    lengths = zeros(batch, kind=torch.int64)
-    features = spec.width(key_dim)
-    sizes = {"H": heads, "K": kv_heads or heads, "D": key_dim, "E": value_dim, "F": features}
-    running = {
-        part.slot: torch.full((batch, *shape), max(start, torch.finfo(wide).min), dtype=wide, device=device)
-        for part, start, shape in running_starts(spec, sizes)
-    }
-    score = fixed_state_score(spec, key_dim)
-    if isinstance(spec.structure, KeptKeys):
-        if score is None and spec.polynomial is not None:
-            raise InputError("structure: the folded keys of kept_keys need a state of fixed size; lower the degree")
-        size = (batch, shared, spec.structure.near)
-        centred = spec.structure.centred
-        kind = torch.float64 if spec.score.needs_wide_state or centred else wide
-        matrix = None if score is None else zeros(*size[:2], n_features(score, key_dim), value_dim + 1, kind=kind)
-        key_sum = zeros(*size[:2], key_dim, kind=torch.float64) if centred else None
-        places = (zeros(*size, key_dim), zeros(*size, value_dim), zeros(*size))
-        return KeptState(lengths, running, *places, matrix, key_sum)
-    if score is not None:
-        width = value_dim + spec.wants_row_sum
-        centred = isinstance(spec.structure, NearFar) and spec.structure.centred
-        kind = torch.float64 if spec.score.needs_wide_state or centred else wide
-        matrix = zeros(batch, shared, n_features(score, features), width, kind=kind)
-        extent = spec.score.empty_extent(features)
+    def state(self) -> State:
+        from softmax_rnn.attention.structures import past_of
+
+        state = past_of(self.spec.over_time).start(self)
+        state.mark(fresh=True)
+        object.__setattr__(state, "fed", 0)
+        return state
+
+    @property
+    def features(self) -> int:
+        return self.spec.width(self.shape.key_dim)
+
+    @property
+    def score(self) -> Polynomial | None:
+        """That of a state of fixed size."""
+        return fixed_state_score(self.spec, self.shape.key_dim)
+
+    @property
+    def _wide(self) -> torch.dtype:
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    def zeros(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
+        """For each head that has a state of its own."""
+        heads = self.shape.heads if self.spec.differs_by_head else self.shape.kv_heads
+        return torch.zeros(self.shape.batch, heads, *size, dtype=dtype or self._wide, device=self.device)
+
+    def carried(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The fields that every state has."""
+        batch, wide, running = self.shape.batch, self._wide, {}
+        for part in self.spec.running_parts:
+            size = (batch, *axes_shape(part.running_axes, self.shape.letters(self.spec)))
+            first = max(part.running_start() or 0.0, torch.finfo(wide).min)
+            running[part.slot] = torch.full(size, first, dtype=wide, device=self.device)
+        return torch.zeros(batch, dtype=torch.int64, device=self.device), running
+
+    def lists(self, width: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys of this width, values, and the decay."""
+        # The keys have the heads they were given; only values are gated head by head.
+        forget, decay = self.spec.forget_gate, None
+        if forget is not None:
+            decay = self.zeros(0, self.features) if forget.by_channel else self.zeros(0, dtype=torch.float64)
+        return self.zeros(0, width), self.zeros(0, self.shape.value_dim), decay
+
+    def sums(self, wide: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """The matrix of a state of fixed size, the largest |k| and the extent, where the score reads them."""
+        assert self.score is not None
+        score, columns = self.spec.score, self.shape.value_dim + self.spec.wants_row_sum
+        dtype = torch.float64 if score.needs_wide_state or wide else None
+        matrix = self.zeros(n_features(self.score, self.features), columns, dtype=dtype)
+        extent = score.empty_extent(self.features)
         if extent is not None:
-            extent = extent.to(lengths.device).expand(batch, shared, -1)
-        key_norm = zeros(batch, shared) if spec.score.reads_key_norm else None
-        if spec.structure is None or isinstance(spec.structure, ChunkEnds):
-            return FixedState(lengths, running, matrix, key_norm, extent)
-        if isinstance(spec.structure, Levels):
-            return LevelState(lengths, running, LevelSums({1: matrix}), key_norm, extent)
-        width = features if spec.feature_map is None else key_dim + features
-        keys, values = zeros(batch, shared, 0, width), zeros(batch, shared, 0, value_dim)
-        decay = None if spec.forget_gate is None else zeros(batch, shared, 0, kind=torch.float64)
-        key_sum = zeros(batch, shared, features, kind=torch.float64) if centred else None
-        return NearFarState(lengths, running, keys, values, decay, None, None, None, matrix, key_norm, extent, key_sum)
-    if isinstance(spec.structure, NearFar):
-        raise InputError("structure: the far keys of near_far need a state of fixed size; lower the degree")
-    decay = None
-    if spec.forget_gate is not None:
-        by_channel = spec.forget_gate.by_channel
-        decay = zeros(batch, shared, 0, features) if by_channel else zeros(batch, shared, 0, kind=torch.float64)
-    # The keys have the heads they were given; only values are gated head by head.
-    return GrowingState(
-        lengths, running, zeros(batch, shared, 0, features), zeros(batch, shared, 0, value_dim), decay, None
-    )
+            extent = extent.to(matrix.device).expand(*matrix.shape[:2], -1)
+        return matrix, self.zeros() if score.reads_key_norm else None, extent

@@ -10,35 +10,23 @@ needs no other kernels: with λ the gradient of all that v′ does,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from softmax_rnn.attention.contraction import Contraction
-from softmax_rnn.attention.fitting import KeySummary
-from softmax_rnn.attention.spec import AttentionSpec
-
 if TYPE_CHECKING:
-    from softmax_rnn.attention.forms import Form
-    from softmax_rnn.attention.state import FixedState
+    from softmax_rnn.attention.work import Work
 
 
-def written(
-    spec: AttentionSpec,
-    job: Contraction,
-    tensors: Mapping[str, Tensor],
-    real: Bool[Tensor, "B T"] | None,
-    state: FixedState | None,
-    form: Form,
-    has_fixed_state: bool,
-) -> Contraction:
-    """The contraction with v′ in place of the values of its new positions; a growing past holds v′ already."""
+def written(work: Work) -> Work:
+    """The same with v′ in place of the values of its new positions; a growing past holds v′ already."""
+    spec, job, real = work.now.call.spec, work.job, work.now.new.key_mask
     rule = spec.write_rule
-    assert rule is not None
+    if rule is None:
+        return work
     past = job.past
     k = job.k[:, :, past:]
     scale = spec.score.scale if spec.score.scale is not None else k.shape[-1] ** -0.5
@@ -46,17 +34,18 @@ def written(
     own = torch.einsum("bktd,bktd->bkt", k, k) * scale
     if job.score.clamp is not None:
         own = own.clamp(max=job.score.clamp)
-    gain, rate = rule.rates(tensors["beta"], job.score.series().differentiable(own))
+    gain, rate = rule.rates(work.now.call.tensors["beta"], job.score.series().differentiable(own))
     if real is not None:
         rate = rate.masked_fill(~real[:, None], 0)
     values = job.v[:, :, past:] if gain is None else job.v[:, :, past:] * gain[..., None]
     joined = torch.cat([job.v[:, :, :past], values], 2) if past else values
     reading = replace(job, q=q, v=joined, wants_row_sum=rule.normalised, negative=None)
-    before = KeySummary() if state is None else KeySummary(state.key_norm, state.extent)
-    matrix = None if state is None else state.matrix[..., : joined.shape[-1] + rule.normalised]
-    fitted = job.score.fit(reading, before, has_fixed_state)
-    new = form.write(fitted, rate, matrix).to(job.v.dtype)
-    return replace(job, v=_put(job.v, new))
+    matrix, known = work.summed
+    if matrix is not None:
+        matrix = matrix[..., : joined.shape[-1] + rule.normalised]
+    fitted = job.score.fit(reading, known, work.has_fixed_state)
+    new = work.form.write(fitted, rate, matrix).to(job.v.dtype)
+    return replace(work, job=replace(job, v=_put(job.v, new)))
 
 
 def _put(v: Float[Tensor, "B K S E"], new: Float[Tensor, "B K T E"]) -> Float[Tensor, "B K S E"]:

@@ -11,9 +11,11 @@ from torch import Tensor
 from transformers import DynamicCache, LlamaForCausalLM
 
 from softmax_rnn.attention.attend import attend, extend, step
-from softmax_rnn.attention.levels import LevelSums, blocks
-from softmax_rnn.attention.parts import Levels, NearKeys
-from softmax_rnn.attention.state import FixedState, GrowingState, LevelState, State, init_state
+from softmax_rnn.attention.levels import blocks
+from softmax_rnn.attention.parts import Levels
+from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.structures import past_of
+from softmax_rnn.attention.structures.levels import LevelState
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.attention import NORM
 from softmax_rnn.bench.model_step import llama, ours
@@ -38,9 +40,8 @@ def random_state(state: State, context: int) -> State:
         matrix[..., 0, -1] = context  # how many keys there were: row sums are positive, as those of a state are
         return replace(state, lengths=lengths, matrix=matrix, key_norm=norm)
     if isinstance(state, LevelState):
-        like, top = state.stack.sums[1], Levels().count - 1
-        used = {1} | {block.level for block in blocks(context, top)}
-        return replace(state, lengths=lengths, stack=LevelSums({level: torch.rand_like(like) for level in used}))
+        used = {1} | {block.level for block in blocks(context, Levels().count - 1)}
+        return replace(state, lengths=lengths, level={level: torch.rand_like(state.level[1]) for level in used})
     assert isinstance(state, GrowingState)
     batch, heads, _, key_dim = state.keys.shape
     keys = torch.randn(batch, heads, context, key_dim)
@@ -57,9 +58,7 @@ def our_cache(model: SoftmaxRNNForCausalLM, context: int) -> SpecCache:
         heads, key_dim, value_dim = config.num_attention_heads, config.key_dim, config.value_dim
         first = init_state(spec, batch=1, heads=heads, key_dim=key_dim, value_dim=value_dim)
         state = random_state(first, context)
-        if isinstance(state, GrowingState) and isinstance(spec.structure, NearKeys):
-            state = state.trimmed(spec.structure)
-        layer.state = state
+        layer.state = state if state.listed is None else past_of(spec.over_time).trimmed(state.listed)
         layer.length = context
         layer.is_initialized = True
     return cache

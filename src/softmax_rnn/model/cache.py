@@ -39,7 +39,7 @@ class SpecCache(Cache):
         self.specs = tuple(specs)
         if not self.specs:
             raise InputError("specs: expected the spec of every layer, got none")
-        layers: list[Any] = [MambaLayer() if spec is None else SpecLayer(spec.structure) for spec in self.specs]
+        layers: list[Any] = [MambaLayer() if spec is None else SpecLayer(spec.over_time) for spec in self.specs]
         super().__init__(layers=layers)
 
     def extend(

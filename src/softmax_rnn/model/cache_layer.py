@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, NoReturn
 
 from jaxtyping import Bool, Int
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 
-from softmax_rnn.attention.parts import ChunkEnds, NearKeys, Structure
-from softmax_rnn.attention.state import GrowingState, KeptState, State
+from softmax_rnn.attention.parts import Structure
+from softmax_rnn.attention.state import State
+from softmax_rnn.attention.structures import past_of
 from softmax_rnn.errors import InputError
 
 _TAIL, _SUMS = "tail", "sums"
@@ -21,7 +21,7 @@ class SpecLayer(CacheLayerMixin):
 
     supports_early_init = False
 
-    def __init__(self, structure: Structure | None = None) -> None:
+    def __init__(self, structure: Structure) -> None:
         super().__init__()
         self.structure = structure
         self.state: State | None = None
@@ -59,38 +59,23 @@ class SpecLayer(CacheLayerMixin):
 
     def check_croppable(self, count: int) -> None:
         """A growing list of keys can be cut; what is summed up cannot be taken apart again, nor dropped keys found."""
-        if isinstance(self.state, KeptState):
-            raise InputError("crop: which keys are kept depends on all positions, so the last ones cannot be removed")
-        if self.state is not None and not isinstance(self.state, GrowingState):
-            raise InputError("crop: a state of fixed size sums over all positions; the last ones cannot be removed")
-        if self.tail is not None or self.sums is not None or (self.state is not None and self.state.running):
-            raise InputError(
-                "crop: this layer keeps running values (a convolution, a shift, a cumulative gate, a scan)"
-            )
-        if isinstance(self.structure, ChunkEnds) and count:
-            raise InputError("crop: keys inside chunks are gone, so positions cannot be removed")
-        if not isinstance(self.structure, NearKeys) or not isinstance(self.state, GrowingState):
-            return
-        if not self.state.can_lose(count, self.structure):
-            raise InputError(f"crop: keys that left the window are gone, so {count} positions cannot be removed")
+        state, refusal = self.state, None
+        if state is not None:
+            refusal = past_of(self.structure).cannot_lose(state, count)
+        keeps_more = self.tail is not None or self.sums is not None or (state is not None and state.running)
+        if keeps_more and (state is None or state.grows):
+            refusal = "this layer keeps running values (a convolution, a shift, a cumulative gate, a scan)"
+        if refusal is not None:
+            raise InputError(f"crop: {refusal}")
 
     def crop(self, tokens_to_remove: int) -> None:
         """Cut the last positions off a growing state."""
         count = abs(tokens_to_remove)
         self.check_croppable(count)
-        if not count or not isinstance(self.state, GrowingState):
-            return
-        state, keep = self.state, self.state.time - count
-        removed = count if state.key_mask is None else state.key_mask[:, keep:].sum(-1)
-        self.state = replace(
-            state,
-            lengths=state.lengths - removed,
-            keys=state.keys[:, :, :keep],
-            values=state.values[:, :, :keep],
-            decay=None if state.decay is None else state.decay[:, :, :keep],
-            key_mask=None if state.key_mask is None else state.key_mask[:, :keep],
-        )
-        self.length -= count
+        listed = None if self.state is None else self.state.listed
+        if count and listed is not None:
+            self.state = listed.without_last(count)
+            self.length -= count
 
     def reset(self) -> None:
         """Back to before the first position."""

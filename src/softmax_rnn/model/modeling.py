@@ -258,7 +258,7 @@ def _can_crop(config: SoftmaxRNNConfig) -> bool:
     if config.token_shift:
         return False
     for spec in config.specs:
-        if spec is None or config.conv_width is not None or config.chunk_scan or spec.keeps_running_values:
+        if spec is None or config.conv_width is not None or config.chunk_scan or spec.running_parts:
             return False
         if spec.structure is not None or fixed_state_score(spec, config.key_dim) is not None:
             return False

@@ -38,6 +38,8 @@ class Form(ABC):
     name: ClassVar[str]
     reason: ClassVar[str]
     """Why it is chosen, where it is the fastest."""
+    is_literal: ClassVar[bool] = False
+    """Whether it makes all weights at once, and solves a write rule at once."""
 
     @abstractmethod
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
@@ -60,9 +62,6 @@ class Form(ABC):
 
 class FormWithKeys(Form):
     """A form that needs all keys."""
-
-    is_literal: ClassVar[bool] = False
-    """Whether it makes all weights at once, and solves a write rule at once."""
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         from softmax_rnn.attention.kernels.block_solver import BlockSolver

@@ -10,6 +10,7 @@ folded itself. Places and masses differ by head. Padding writes nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,7 +20,9 @@ from softmax_rnn.attention.centre import moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.parts import KeptKeys
-from softmax_rnn.attention.state import KeptState
+
+if TYPE_CHECKING:
+    from softmax_rnn.attention.structures.kept_keys import KeptState
 
 
 def through_kept_keys(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +12,9 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.parts import KeptKeys
-from softmax_rnn.attention.state import KeptState
+
+if TYPE_CHECKING:
+    from softmax_rnn.attention.structures.kept_keys import KeptState
 
 TOGETHER = 256
 """Keys that are folded at once."""
