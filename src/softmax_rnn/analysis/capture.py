@@ -24,7 +24,6 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
-from softmax_rnn.attention.parts import NearKeys
 from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
@@ -71,8 +70,8 @@ def read_windows(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, cont
 def visible_width(model: PreTrainedModel) -> int | None:
     """The fewest keys that a layer of the model sees; None where all see all."""
     if isinstance(model, SoftmaxRNNForCausalLM):
-        structures = [spec.structure for spec in model.model.specs if spec is not None]
-        widths = [one.near for one in structures if isinstance(one, NearKeys) and one.hides_the_rest]
+        structures = [spec.over_time for spec in model.model.specs if spec is not None]
+        widths = [one.near for one in structures if one.hides_the_rest]
     else:
         widths = [width for width in layer_windows(model.config) if width is not None]
     return min(widths, default=None)

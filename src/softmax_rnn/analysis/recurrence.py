@@ -23,7 +23,7 @@ from softmax_rnn.analysis.order_by_order import softmax_weights
 from softmax_rnn.analysis.reading import Head
 from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, step
-from softmax_rnn.attention.parts import KeptKeys, Window
+from softmax_rnn.attention.parts import Window
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import FixedState, State, init_state
 from softmax_rnn.errors import InputError
@@ -89,7 +89,7 @@ def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
 
 def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
     """Attention of ones, not divided; None where it exists only divided, as with keys that are kept by their weight."""
-    if not spec.wants_row_sum or isinstance(spec.structure, KeptKeys):
+    if not spec.wants_row_sum or spec.over_time.step_by_step:
         return None
     bare = replace(spec, normaliser=None, output_norm=None)
     q, k, ones = (x[None, None] for x in (head.q, head.k, torch.ones_like(head.v[:, :1])))

@@ -11,19 +11,7 @@ from dataclasses import fields, replace
 from functools import cache
 from math import comb, prod
 
-from softmax_rnn.attention.parts import (
-    ChunkEnds,
-    KeptKeys,
-    LayerNorm,
-    Levels,
-    NearFar,
-    NearKeys,
-    Part,
-    Polynomial,
-    RMSNorm,
-    RowSum,
-    Window,
-)
+from softmax_rnn.attention.parts import LayerNorm, Part, Polynomial, RMSNorm, RowSum
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
@@ -48,7 +36,7 @@ def is_scale_invariant(spec: AttentionSpec) -> bool:
 
 def is_positive_row_factor(spec: AttentionSpec) -> bool:
     """Whether the normaliser divides each row by one positive number."""
-    if spec.structure is not None and spec.structure.divides_apart:
+    if spec.over_time.divides_apart:
         return False
     return spec.normaliser is not None and spec.normaliser.is_positive_factor(can_be_negative(spec))
 
@@ -82,8 +70,7 @@ def _gates_rows_before_norm(spec: AttentionSpec) -> bool:
 def _drop_constant_factor(spec: AttentionSpec) -> AttentionSpec:
     """c·(scale·x)^n has the constant factor c·scale^n, which a ratio or a scale-invariant norm removes."""
     score = spec.polynomial
-    beside_exp = isinstance(spec.structure, (NearFar, KeptKeys))
-    if score is None or len(score.orders) > 1 or spec.write_rule is not None or beside_exp:
+    if score is None or len(score.orders) > 1 or spec.write_rule is not None or spec.over_time.beside_exp:
         return spec
     constant = score.coefficients[-1]
     ratio = isinstance(spec.normaliser, RowSum) and spec.normaliser.is_ratio
@@ -178,7 +165,7 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     >>> fixed_state_score(VARIANTS["taylor_2"], 64) is not None, fixed_state_score(VARIANTS["softmax"], 64)
     (True, None)
     """
-    score = None if spec.structure is not None and spec.structure.hides_the_rest else spec.polynomial
+    score = None if spec.over_time.hides_the_rest else spec.polynomial
     if score is None or score.degree > MAX_STATE_DEGREE or n_features(score, spec.width(key_dim)) > MAX_STATE_FEATURES:
         return None
     return score
@@ -186,22 +173,18 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
 
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:
     """How many numbers a head's decoding state holds, with levels at most; None when it grows with the context."""
-    if isinstance(spec.structure, Window):
-        return spec.structure.near * (spec.width(key_dim) + value_dim)
+    structure, features = spec.over_time, spec.width(key_dim)
+    if structure.hides_the_rest:
+        return structure.kept_numbers(features, value_dim)
     score = fixed_state_score(spec, key_dim)
-    if isinstance(spec.structure, KeptKeys):
-        far = 0 if score is None else n_features(score, key_dim) * (value_dim + 1)
-        return far + spec.structure.near * (key_dim + value_dim + 1) + key_dim * spec.structure.centred
-    if score is None:
+    if score is None and not structure.step_by_step:
         return None
-    features = spec.width(key_dim)
+    states = max(structure.levels - 1, 1)
+    sums = 0 if score is None else states * n_features(score, features) * (value_dim + spec.wants_row_sum)
     sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
     carried = (axes_shape(one.running_axes, sizes) for one in spec.running_parts)
-    near = 0
-    if isinstance(spec.structure, NearKeys):
-        near = spec.structure.near * (key_dim + (features if spec.feature_map else 0) + value_dim)
-    states = spec.structure.count - 1 if isinstance(spec.structure, Levels) else 1
-    return states * n_features(score, features) * (value_dim + spec.wants_row_sum) + near + sum(map(prod, carried))
+    kept = structure.kept_numbers(key_dim + (features if spec.feature_map else 0), value_dim)
+    return sums + kept + sum(map(prod, carried))
 
 
 def state_numbers_after(spec: AttentionSpec, key_dim: int, value_dim: int, tokens: int) -> int:
@@ -210,12 +193,11 @@ def state_numbers_after(spec: AttentionSpec, key_dim: int, value_dim: int, token
     >>> [state_numbers_after(VARIANTS["softmax"], 64, 64, tokens) for tokens in (16, 1024)]
     [2048, 131072]
     """
-    structure, numbers = spec.structure, state_numbers(spec, key_dim, value_dim)
-    kept = tokens // structure.length if isinstance(structure, ChunkEnds) else tokens
-    growing = kept * (spec.width(key_dim) + value_dim)
+    structure, numbers = spec.over_time, state_numbers(spec, key_dim, value_dim)
+    growing = tokens // (structure.chunk or 1) * (spec.width(key_dim) + value_dim)
     if numbers is None:
         return growing
-    if isinstance(structure, Levels):
-        states = structure.count - 1
+    if structure.levels:
+        states = structure.levels - 1
         return numbers // states * min(states, tokens.bit_length())
-    return min(numbers, growing) if structure is not None and structure.hides_the_rest else numbers
+    return min(numbers, growing) if structure.hides_the_rest else numbers

@@ -132,9 +132,8 @@ class Sums:
         assert self.log_scale is not None
         far_scale = torch.zeros_like(self.log_scale) if far.log_scale is None else far.log_scale
         scale = torch.maximum(self.log_scale.to(far_scale.dtype), far_scale)
-        scale = torch.where(scale > NOTHING, scale, 0)
         here, there = torch.exp(self.log_scale - scale), torch.exp(far_scale - scale)
-        total = self.numerator * here[..., None] + far.numerator * there[..., None]
+        total = torch.addcmul(self.numerator * here[..., None], far.numerator, there[..., None])
         row_sum = None
         if self.row_sum is not None and far.row_sum is not None:
             row_sum = self.row_sum * here + far.row_sum * there

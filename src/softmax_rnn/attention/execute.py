@@ -20,6 +20,7 @@ from softmax_rnn.attention.host_sync import hint, may_sync, traced
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose, choose_for_step
 from softmax_rnn.attention.quick_step import enable_quick_steps
 from softmax_rnn.attention.state import State
+from softmax_rnn.attention.structures import past_of
 from softmax_rnn.attention.work import Positions, Work
 from softmax_rnn.attention.write import written
 
@@ -30,7 +31,7 @@ SPAN = 2048
 def run(call: Call, form: str | None) -> Tensor:
     """The outputs of a whole sequence."""
     with _full_precision(call.q.device.type):
-        now = Positions.of(call, None)
+        now = _positions(call, None)
         plan = _plan(now, form)
         return _run_in_spans(call, plan) if _goes_in_spans(call, plan) else _run(now, plan)[0]
 
@@ -38,7 +39,7 @@ def run(call: Call, form: str | None) -> Tensor:
 def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
     """The outputs of the positions after a state, and the state after them."""
     with _full_precision(call.q.device.type):
-        now = Positions.of(call, state)
+        now = _positions(call, state)
         # A step, asked for by its form, has no choice.
         plan = _STEP if form == _STEP.form and not traced(call.q) else _plan(now, form)
         output, after = _run(now, plan)
@@ -51,6 +52,10 @@ def run_on(call: Call, state: State, form: str | None) -> tuple[Tensor, State]:
 
 
 _STEP = Plan("recurrent", "asked for", {})
+
+
+def _positions(call: Call, state: State | None) -> Positions:
+    return Positions.of(call, state, past_of(call.spec.over_time))
 
 
 def _full_precision(device: str) -> AbstractContextManager[object]:
@@ -72,7 +77,7 @@ def _run_in_spans(call: Call, plan: Plan) -> Tensor:
     output = call.v.new_empty(*call.q.shape[:3], shape.value_dim, dtype=call.dtype)
     for start in range(0, shape.time, SPAN):
         piece = call.span(slice(start, min(start + SPAN, shape.time)))
-        output[:, :, start : start + SPAN], after = _run(Positions.of(piece, state), plan)
+        output[:, :, start : start + SPAN], after = _run(_positions(piece, state), plan)
         assert after is not None
         state = after
     return output

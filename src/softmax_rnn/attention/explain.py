@@ -13,7 +13,7 @@ from softmax_rnn.attention.algebra import (
 )
 from softmax_rnn.attention.estimates import estimates
 from softmax_rnn.attention.formula import formula
-from softmax_rnn.attention.parts import Alone, ChunkEnds, Levels, NearFar, Part, RowSum
+from softmax_rnn.attention.parts import Alone, NearFar, Part, RowSum
 from softmax_rnn.attention.plan import TYPICAL, Plan, Situation, choose
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.variants import VARIANTS
@@ -117,12 +117,10 @@ def part_text(part: Part) -> str:
 def state_text(spec: AttentionSpec, key_dim: int, value_dim: int) -> str:
     """The size of the decoding state of a head."""
     numbers = state_numbers(spec, key_dim, value_dim)
-    if numbers is None and isinstance(spec.structure, ChunkEnds):
-        return f"grows, {key_dim + value_dim} numbers for each {spec.structure.length} tokens"
+    chunk, states = spec.over_time.chunk, spec.over_time.levels - 1
     if numbers is None:
-        return f"grows, {key_dim + value_dim} numbers per token"
-    if isinstance(spec.structure, Levels):
-        states = spec.structure.count - 1
+        return f"grows, {key_dim + value_dim} numbers {'per token' if chunk is None else f'for each {chunk} tokens'}"
+    if states > 0:
         each = numbers // states
         return f"grows with the logarithm: {each:,} numbers for each 1 among the binary digits of n, at most {states}"
     return f"fixed, {numbers:,} numbers (as many as {-(-numbers // (key_dim + value_dim)):,} tokens of keys and values)"

@@ -23,6 +23,7 @@ from softmax_rnn.attention.host_sync import traced
 from softmax_rnn.attention.parts import Polynomial, power_score
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
+from softmax_rnn.attention.visibility import gather
 
 if TYPE_CHECKING:
     from softmax_rnn.attention.quick_step import QuickStep
@@ -182,6 +183,13 @@ class GrowingState(State):
             return None
         real = self.real
         return torch.cat([real, real.new_ones(real.shape[0], time) if new is None else new], 1)
+
+    def at(self, index: Int[Tensor, "B N"]) -> Self:
+        """Some positions of every row, in new memory."""
+        decay = None if self.decay is None else gather(self.decay, index, 2)
+        mask = None if self.key_mask is None else self.key_mask.gather(1, index)
+        kept = {"keys": gather(self.keys, index, 2), "values": gather(self.values, index, 2), "decay": decay}
+        return replace(self, **kept, key_mask=mask, key_buffer=None, value_buffer=None)
 
     def without_last(self, count: int) -> Self:
         """The state before the last positions."""

@@ -156,6 +156,13 @@ class Visibility:
         return counted if past is None else counted + past[:, None]
 
 
+def gather(x: Tensor, index: Int[Tensor, "B N"], axis: int) -> Tensor:
+    """Places of an axis, other ones in each row of the batch."""
+    shape = [x.shape[0], *[1] * (axis - 1), index.shape[1], *[1] * (x.dim() - axis - 1)]
+    wide = [*x.shape[:axis], index.shape[1], *x.shape[axis + 1 :]]
+    return x.gather(axis, index.view(shape).expand(wide))
+
+
 def visibility(key_mask: Tensor | None, segment_ids: Tensor | None) -> Visibility:
     """Masks and ids as a `Visibility`; what is known to restrict nothing is dropped, so that fast forms can be used."""
     if key_mask is not None and may_sync(key_mask) and bool(key_mask.all()):

@@ -17,11 +17,10 @@ from softmax_rnn.attention.fitting import UNKNOWN, KeySummary
 from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.state import GrowingState, State
-from softmax_rnn.attention.structures import past_of
 from softmax_rnn.attention.visibility import Visibility, visibility
 
 if TYPE_CHECKING:
-    from softmax_rnn.attention.structures import WholePast
+    from softmax_rnn.attention.structures.whole import WholePast
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ class Positions:
     running: dict[str, Float[Tensor, "B H T *more"]]
 
     @classmethod
-    def of(cls, call: Call, state: State | None) -> Positions:
-        past, shape, device = past_of(call.spec.over_time), call.shape, call.q.device
+    def of(cls, call: Call, state: State | None, past: WholePast) -> Positions:
+        shape, device = call.shape, call.q.device
         new = whole = visibility(call.key_mask, call.segment_ids)
         counts = new.lengths(shape.batch, shape.time, device, None if state is None else state.lengths)
         listed, keys = None if state is None else past.listed(state), shape.time

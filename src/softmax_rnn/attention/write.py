@@ -11,14 +11,12 @@ needs no other kernels: with λ the gradient of all that v′ does,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from softmax_rnn.attention.work import Work
+from softmax_rnn.attention.work import Work
 
 
 def written(work: Work) -> Work:

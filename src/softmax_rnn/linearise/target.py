@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from softmax_rnn.attention.custom import variant_from
-from softmax_rnn.attention.parts import NearKeys, taylor_score
+from softmax_rnn.attention.parts import taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
 from softmax_rnn.attention.variants import VARIANTS
@@ -46,9 +46,9 @@ def target_spec(written: str, options: Mapping[str, Any]) -> AttentionSpec:
         raise InputError(f"window: expected 1 or more, got {options['window']}")
     places = {"width" if one == "window" else one: options[one] for one in ("window", "sinks") if one in options}
     if places:
-        if not isinstance(spec.structure, NearKeys):
+        if not spec.over_time.near:
             raise InputError(f"{next(iter(options))}: {name} sees all keys; use near_far, window or streaming_llm")
-        spec = replace(spec, structure=replace(spec.structure, **places))
+        spec = replace(spec, structure=replace(spec.over_time, **places))
     if "order" in options:
         score = spec.score.as_polynomial
         if score is None or not score.is_taylor:

@@ -15,7 +15,6 @@ from transformers.activations import ACT2FN
 from transformers.models.llama.configuration_llama import LlamaConfig
 from transformers.models.mamba2.configuration_mamba2 import Mamba2Config
 
-from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError, unknown_name
 from softmax_rnn.model.layer_specs import as_values, layer_specs
@@ -110,7 +109,7 @@ class SoftmaxRNNConfig(LayerSpecsConfig, LlamaConfig):  # pyright: ignore[report
 
     def _check_chunks(self) -> None:
         for name in ("chunk_scan", "chunk_positions"):
-            if getattr(self, name) and not any(s and isinstance(s.structure, ChunkEnds) for s in self.specs):
+            if getattr(self, name) and not any(s and s.over_time.chunk for s in self.specs):
                 raise InputError(f"{name}: no layer sees the ends of chunks; expected a spec such as rat_16")
         if self.chunk_scan and (self.value_dim not in (None, self.head_dim) or self.shared_query_key):
             raise InputError("chunk_scan: keys and values share their gates, so they need as many channels")

@@ -33,7 +33,7 @@ from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.call import working_dtype
 from softmax_rnn.attention.decay import RunningDecay
-from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, NearFar, Window
+from softmax_rnn.attention.parts import Window
 from softmax_rnn.attention.parts.base import Along
 from softmax_rnn.attention.prologue import features, running
 from softmax_rnn.attention.spec import AttentionSpec
@@ -167,12 +167,8 @@ def attend_at_end(
     if spec.differs_by_head:
         keys, values = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (keys, values))
     state = GrowingState(lengths, last, keys, values, decay, before)
-    if isinstance(spec.structure, ChunkEnds):
-        raise InputError("structure: chunk_ends keeps only the ends of chunks; decode after convert()")
-    if isinstance(spec.structure, KeptKeys):
-        raise InputError("structure: kept_keys chooses its keys as it reads; decode after convert()")
-    if isinstance(spec.structure, NearFar):
-        raise InputError("structure: near_far sums up the keys that leave the window; decode after convert()")
+    if spec.over_time.needs_own_state is not None:
+        raise InputError(f"structure: {spec.over_time.needs_own_state}; decode after convert()")
     if spec.score.as_polynomial is not None:
         spec = spec if spec.polynomial is None else _that_keeps_keys(spec, q, k)
     elif fixed_state_score(spec, q.shape[-1]) is not None:

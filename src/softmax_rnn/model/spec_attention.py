@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from softmax_rnn.attention.attend import attend
-from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
@@ -53,7 +52,7 @@ class SpecAttention(nn.Module):
         self.conv = None
         if config.conv_width is not None:
             self.conv = ShortConv(queries + keys + values, config.conv_width, config.conv_activation, config.conv_bias)
-        length = spec.structure.length if isinstance(spec.structure, ChunkEnds) else None
+        length = spec.over_time.chunk
         self.scan = ChunkScan(hidden, keys, length) if config.chunk_scan and length is not None else None
         self.rope_step = length if config.chunk_positions and length is not None else 1
         """How many positions share a rotation."""

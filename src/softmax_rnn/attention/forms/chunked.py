@@ -18,7 +18,7 @@ from softmax_rnn.attention.forms.form import (
     weight_time,
 )
 from softmax_rnn.attention.forms.fused import window_block
-from softmax_rnn.attention.parts import Levels, NearKeys
+from softmax_rnn.attention.parts import NearKeys
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -46,13 +46,13 @@ class Chunked(Form):
     reason: ClassVar[str] = "finite features: a state of fixed size is cheaper than all pairs"
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
-        if spec.structure is not None and spec.structure.step_by_step:
+        if spec.over_time.step_by_step:
             return STEP_BY_STEP
-        if spec.structure is not None and spec.structure.hides_the_rest:
+        if spec.over_time.hides_the_rest:
             return "a window drops old keys, and a sum cannot forget them"
         if situation.traced and spec.write_rule is not None:
             return "a graph for any length has no write rules chunk by chunk"
-        if situation.traced and isinstance(spec.structure, Levels) and not situation.has_fixed_past:
+        if situation.traced and spec.over_time.levels and not situation.has_fixed_past:
             return "a graph for any length has no levels chunk by chunk"
         if spec.polynomial is None:
             return spec.score.why_no_features
@@ -67,9 +67,7 @@ class Chunked(Form):
         count, width = n_features(score, spec.width(s.key_dim)), s.value_dim + spec.wants_row_sum
         by_channel = spec.forget_gate is not None and spec.forget_gate.by_channel
         chunk = min(chunk_length(count), CHANNEL_CHUNK) if by_channel else chunk_length(count)
-        reads = 1.0
-        if isinstance(spec.structure, Levels):
-            reads = max(1.0, (s.keys // chunk).bit_length() / 2)
+        reads = max(1.0, (s.keys // chunk).bit_length() / 2) if spec.over_time.levels else 1.0
         state = count * (width * (1 + reads) * PRODUCT + 2 * PASS * max(score.degree, 1))
         inside = min(chunk, s.queries) * ((s.key_dim + width) * PRODUCT + weight_time(spec))
         tokens = s.batch * s.queries * (s.heads + s.kv_heads) / 2

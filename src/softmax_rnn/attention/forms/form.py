@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from softmax_rnn.attention.parts import ChunkEnds, Levels, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -71,12 +70,12 @@ class FormWithKeys(Form):
 
     def refuse(self, spec: AttentionSpec, situation: Situation) -> str | None:
         """After a state of fixed size there are none."""
-        if spec.structure is not None and spec.structure.step_by_step and not self.is_literal:
+        if spec.over_time.step_by_step and not self.is_literal:
             return STEP_BY_STEP
         if situation.traced and not self.is_literal:
             if spec.write_rule is not None:
                 return "in a graph for any length, a write rule is solved for all positions at once"
-            if isinstance(spec.structure, Levels):
+            if spec.over_time.levels:
                 return "in a graph for any length, levels cannot go block by block"
         return "the past is a state of fixed size; its keys are gone" if situation.has_fixed_past else None
 
@@ -96,12 +95,7 @@ class FormWithKeys(Form):
 
 def visible_pairs(spec: AttentionSpec, situation: Situation) -> int:
     """Pairs of a query and a key that it sees, per head, over the batch."""
-    pairs, structure = situation.visible_pairs, spec.structure
-    if isinstance(structure, ChunkEnds):
-        return pairs // structure.length + situation.batch * situation.queries
-    if not isinstance(structure, Window):
-        return pairs
-    return min(pairs, situation.batch * situation.queries * structure.near)
+    return spec.over_time.pairs(situation.visible_pairs, situation.batch * situation.queries)
 
 
 def weight_time(spec: AttentionSpec) -> float:
@@ -111,6 +105,6 @@ def weight_time(spec: AttentionSpec) -> float:
         passes += 1
     if spec.forget_gate is not None and not spec.forget_gate.by_channel:
         exponentials, passes = exponentials + 1, passes + 2
-    if isinstance(spec.structure, Levels):
+    if spec.over_time.levels:
         passes += 3
     return exponentials * EXP + passes * PASS

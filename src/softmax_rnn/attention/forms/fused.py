@@ -8,7 +8,7 @@ from softmax_rnn.attention.algebra import is_positive_row_factor, is_scale_invar
 from softmax_rnn.attention.forms.blockwise import Blockwise
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import CALL, EXP, MEMORY_PASS, PASS, PRODUCT, FormWithKeys, visible_pairs
-from softmax_rnn.attention.parts import ChunkEnds, Levels, RowSum, Window
+from softmax_rnn.attention.parts import RowSum, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -36,9 +36,9 @@ class Fused(FormWithKeys):
             "neither a plain row sum nor a scale-invariant norm removes the row's factor": not _normalises(spec),
             "padding lies between real keys": situation.holes,
             "levels behind masks that are not read are looked up in blocks": situation.unread
-            and isinstance(spec.structure, Levels),
+            and spec.over_time.levels > 0,
             "queries that continue a past need a mask": situation.keys > situation.queries > 1,
-            "the query's own key is added after the ends of chunks": isinstance(spec.structure, ChunkEnds),
+            "the query's own key is added after the ends of chunks": spec.over_time.chunk is not None,
             "a window over the keys of a past needs a mask": spec.structure is not None
             and situation.keys > situation.queries,
         }
@@ -53,7 +53,7 @@ class Fused(FormWithKeys):
             numbers = s.batch * (s.heads * s.queries + s.kv_heads * s.keys) * width
             launches = 2 if s.pairs is None else 2 * s.batch
             # Levels need a bias per pair, and blocks of torch for the gradients.
-            factor = 4 if isinstance(spec.structure, Levels) else 0.9
+            factor = 4 if spec.over_time.levels else 0.9
             return factor * time_on_card(s, launches, s.heads * visible_pairs(spec, s) * width, numbers)
         products = (s.key_dim + s.value_dim) * PRODUCT * (3.5 if s.needs_grad else 1)
         pairs = visible_pairs(spec, s)
@@ -64,7 +64,7 @@ class Fused(FormWithKeys):
             block = window_block(spec.structure.width)
             calls += 6 * CALL * s.queries / block
             pairs = s.batch * s.queries * (spec.structure.near + block)
-        if isinstance(spec.structure, Levels):  # a bias per pair; gradients come from blocks
+        if spec.over_time.levels:  # a bias per pair; gradients come from blocks
             products += 4 * PASS
             calls += 8 * CALL * s.queries / 256 + (Blockwise().cost(spec, s) if s.needs_grad else 0)
         return calls + s.heads * pairs * (products + EXP / 2 * (2 if s.needs_grad else 1))

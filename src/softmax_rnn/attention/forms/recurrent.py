@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.form import CALL, MEMORY_PASS, Form
-from softmax_rnn.attention.parts import Levels, NearKeys
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 
@@ -33,11 +32,11 @@ class Recurrent(Form):
         """The state once per position: the matrix, or all keys and values."""
         s = situation
         step = s.batch * s.heads
-        if isinstance(spec.structure, NearKeys) and spec.structure.step_by_step:
-            return s.queries * (60 * CALL + step * spec.structure.near * (s.key_dim + s.value_dim) * MEMORY_PASS)
+        if spec.over_time.step_by_step:
+            return s.queries * (60 * CALL + step * spec.over_time.near * (s.key_dim + s.value_dim) * MEMORY_PASS)
         score = fixed_state_score(spec, s.key_dim)
         if score is not None:
-            states = s.keys.bit_length() / 2 if isinstance(spec.structure, Levels) else 1
+            states = s.keys.bit_length() / 2 if spec.over_time.levels else 1
             step *= n_features(score, spec.width(s.key_dim)) * s.value_dim * 2 * states * MEMORY_PASS
         else:
             step *= s.keys * (s.key_dim + s.value_dim) * MEMORY_PASS / 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from softmax_rnn.attention.algebra import fixed_state_score, n_features
 from softmax_rnn.attention.forms.card import on_card, time_on_card
 from softmax_rnn.attention.forms.form import Form, visible_pairs
-from softmax_rnn.attention.parts import Levels, NearFar, NearKeys, Window
+from softmax_rnn.attention.parts import Levels, NearFar, Window
 from softmax_rnn.attention.situation import Situation
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.installation import from_extra
@@ -51,14 +51,12 @@ class Triton(Form):
         s = situation
         width = s.value_dim + spec.width(s.key_dim)
         numbers = s.batch * (s.heads * s.queries + s.kv_heads * s.keys) * width
-        launches, products, keys = 2.0, s.heads * visible_pairs(spec, s) * width, s.keys
-        if isinstance(spec.structure, Levels):
-            launches *= spec.structure.count
+        launches, products, keys = 2.0 * max(spec.over_time.levels, 1), s.heads * visible_pairs(spec, s) * width, s.keys
         if _through_state(spec, s):
-            score, structure = fixed_state_score(spec, s.key_dim), spec.structure
+            score = fixed_state_score(spec, s.key_dim)
             assert score is not None
             features = n_features(score, spec.width(s.key_dim))
-            inside = min(CHUNK, s.queries) / 2 + (structure.near if isinstance(structure, NearKeys) else 0)
+            inside = min(CHUNK, s.queries) / 2 + spec.over_time.near
             products = s.batch * s.heads * s.queries * (2 * features * s.value_dim * 4 / 3 + inside * width)
             numbers += 2 * s.batch * s.heads * features * s.value_dim * (s.queries / CHUNK + 1)
             launches, keys = 2.0 if s.queries == 1 else 8.0, min(s.queries, CHUNK)
@@ -121,7 +119,7 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
 
 def _no_state(spec: AttentionSpec, s: Situation) -> str | None:
     """Why a state of fixed size cannot be continued."""
-    if isinstance(spec.structure, Levels):
+    if spec.over_time.levels:
         return "a state per level has no kernel"
     score = fixed_state_score(spec, s.key_dim)
     if score is None or score.degree > MAX_STATE_DEGREE:
@@ -133,8 +131,8 @@ def _no_state(spec: AttentionSpec, s: Situation) -> str | None:
 
 def _through_state(spec: AttentionSpec, s: Situation) -> bool:
     """Whether the outputs come from states between chunks."""
-    score, structure = fixed_state_score(spec, s.key_dim), spec.structure
-    if score is None or _no_state(spec, s) or (structure is not None and structure.hides_the_rest):
+    score = fixed_state_score(spec, s.key_dim)
+    if score is None or _no_state(spec, s):
         return False
     return s.has_fixed_past or s.queries > STATE_PAYS * n_features(score, spec.width(s.key_dim))
 

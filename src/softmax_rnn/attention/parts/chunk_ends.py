@@ -21,12 +21,20 @@ class ChunkEnds(Structure):
     """
 
     kind: ClassVar[str] = "chunk_ends"
+    needs_own_state: ClassVar[str | None] = "chunk_ends keeps only the ends of chunks"
     length: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.length < 1:
             raise InputError(f"length: expected 1 or more, got {self.length}")
+
+    @property
+    def chunk(self) -> int:
+        return self.length
+
+    def pairs(self, pairs: int, queries: int) -> int:
+        return pairs // self.length + queries
 
     def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
         """An end for each whole chunk before the position, and its own key."""

@@ -9,8 +9,6 @@ from softmax_rnn.attention.parts.structure import NearKeys
 from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from softmax_rnn.attention.spec import AttentionSpec
 
 
@@ -25,6 +23,9 @@ class KeptKeys(NearKeys):
     """
 
     kind: ClassVar[str] = "kept_keys"
+    step_by_step: ClassVar[bool] = True
+    beside_exp: ClassVar[bool] = True
+    needs_own_state: ClassVar[str | None] = "kept_keys chooses its keys as it reads"
     kept: int
     centred: bool = False
 
@@ -37,17 +38,12 @@ class KeptKeys(NearKeys):
     def near(self) -> int:
         return self.width + self.sinks + self.kept
 
-    @property
-    def step_by_step(self) -> bool:
-        """Which keys are kept is known after each query only."""
-        return True
-
-    def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
-        """All keys; `check` refuses what would count those that were dropped."""
-        return lengths
+    def kept_numbers(self, key_dim: int, value_dim: int) -> int:
+        """With the mass of each key, and the sum of the folded ones."""
+        return self.near * (key_dim + value_dim + 1) + key_dim * self.centred
 
     def check(self, spec: AttentionSpec) -> None:
-        """exp or a polynomial of q·k, without a decay."""
+        """exp or a polynomial of q·k, without a decay; and nothing that would count the keys that were dropped."""
         super().check(spec)
         polynomial = spec.score.as_polynomial
         if not spec.score.is_exponential and polynomial is None:

@@ -33,6 +33,10 @@ class Levels(Structure):
             raise InputError(f"count: expected 2 or more levels, got {self.count}")
 
     @property
+    def levels(self) -> int:
+        return self.count
+
+    @property
     def tensors(self) -> tuple[Declaration, ...]:
         """level_weights: r. level_scales: what multiplies it, learned per head. A conversion starts at λ = 1."""
         raw = Projection(neutral_bias=ONE_STEP, typical=ONE_STEP)

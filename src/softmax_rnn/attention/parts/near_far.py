@@ -51,6 +51,10 @@ class NearFar(NearKeys):
     """
 
     kind: ClassVar[str] = "near_far"
+    beside_exp: ClassVar[bool] = True
+    reads_largest: ClassVar[bool] = False
+    """Whether the largest near score is part of the function."""
+    needs_own_state: ClassVar[str | None] = "near_far sums up the keys that leave the window"
     centred: bool = False
     alone: Alone | None = None
 
@@ -58,11 +62,6 @@ class NearFar(NearKeys):
     def spare(self) -> int:
         """None: a key that leaves the window is summed up."""
         return 0
-
-    @property
-    def reads_largest(self) -> bool:
-        """Whether the largest near score is part of the function."""
-        return False
 
     def check(self, spec: AttentionSpec) -> None:
         """The rest needs a state of fixed size."""
@@ -81,19 +80,11 @@ class NearFar(NearKeys):
         """Both parts in the units of the larger one; where there is no far key, in those of the near part."""
         import torch
 
-        from softmax_rnn.attention.contraction import Sums
-
         near, far = both.near, both.far
         assert near.log_scale is not None
         far_scale = torch.zeros_like(near.log_scale) if far.log_scale is None else far.log_scale
         far_scale = torch.where(both.is_far, far_scale, torch.finfo(far_scale.dtype).min)
-        scale = torch.maximum(near.log_scale.to(far_scale.dtype), far_scale)
-        here, there = torch.exp(near.log_scale - scale), torch.exp(far_scale - scale)
-        total = torch.addcmul(near.numerator * here[..., None], far.numerator, there[..., None])
-        row_sum = None
-        if near.row_sum is not None and far.row_sum is not None:
-            row_sum = near.row_sum * here + far.row_sum * there
-        return Sums(total, row_sum, scale)
+        return near.plus(replace(far, log_scale=far_scale))
 
     def text(self) -> str:
         if self.alone is Alone.NEAR:
@@ -114,15 +105,12 @@ class Lolcats(NearFar):
     """
 
     kind: ClassVar[str] = "lolcats"
+    reads_largest: ClassVar[bool] = True
 
     @property
     def tensors(self) -> tuple[Declaration, ...]:
         """near_weight: γ before the sigmoid."""
         return (Declaration("near_weight", "H", Parameter(-2.197)),)
-
-    @property
-    def reads_largest(self) -> bool:
-        return True
 
     def join(self, both: Both) -> Sums:
         """The near sums are in units of e^m already."""
@@ -149,10 +137,7 @@ class Averaged(NearFar):
     """
 
     kind: ClassVar[str] = "near_far_average"
-
-    @property
-    def divides_apart(self) -> bool:
-        return True
+    divides_apart: ClassVar[bool] = True
 
     def far_share(self, tensors: Mapping[str, Tensor]) -> Tensor | float:
         """The weight of the far part."""

@@ -24,21 +24,31 @@ class Structure(Part):
     """Whatever is in the slot of the structure."""
 
     slot: ClassVar[str] = "structure"
+    hides_the_rest: ClassVar[bool] = False
+    """Whether keys outside a window have no weight at all."""
+    step_by_step: ClassVar[bool] = False
+    """Whether what a query sees depends on the weights of the earlier ones."""
+    divides_apart: ClassVar[bool] = False
+    """Whether each set of keys is divided by its own sum."""
+    beside_exp: ClassVar[bool] = False
+    """Whether some keys have exp in place of the score."""
+    needs_own_state: ClassVar[str | None] = None
+    """Why it cannot go on from a list of all keys."""
 
     @property
-    def hides_the_rest(self) -> bool:
-        """Whether keys outside a window have no weight at all."""
-        return False
+    def near(self) -> int:
+        """How many keys a state keeps beside sums, or at most."""
+        return 0
 
     @property
-    def step_by_step(self) -> bool:
-        """Whether what a query sees depends on the weights of the earlier ones."""
-        return False
+    def levels(self) -> int:
+        """Into how many levels the past is cut."""
+        return 0
 
     @property
-    def divides_apart(self) -> bool:
-        """Whether each set of keys is divided by its own sum."""
-        return False
+    def chunk(self) -> int | None:
+        """How many positions leave one key."""
+        return None
 
     def check(self, spec: AttentionSpec) -> None:
         """Refuse parts that need all earlier keys."""
@@ -50,6 +60,14 @@ class Structure(Part):
     def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
         """How many of the segment's ``lengths`` keys so far a query sees; ``real`` (B, T) is False at padding."""
         return lengths
+
+    def pairs(self, pairs: int, queries: int) -> int:
+        """How many of so many pairs of a query and an earlier key are seen."""
+        return pairs
+
+    def kept_numbers(self, key_dim: int, value_dim: int) -> int:
+        """How many numbers a head's state keeps beside sums, or at most."""
+        return self.near * (key_dim + value_dim)
 
     def weight_text(self) -> str:
         """What follows w in a formula."""
@@ -80,7 +98,6 @@ class NearKeys(Structure):
 
     @property
     def near(self) -> int:
-        """How many keys the window and the sinks hold."""
         return self.width + self.sinks
 
     @property
@@ -98,10 +115,10 @@ class Window(NearKeys):
     """Only window and sinks are seen, by any score."""
 
     kind: ClassVar[str] = "window"
+    hides_the_rest: ClassVar[bool] = True
 
-    @property
-    def hides_the_rest(self) -> bool:
-        return True
+    def pairs(self, pairs: int, queries: int) -> int:
+        return min(pairs, queries * self.near)
 
     def seen(self, lengths: Tensor, real: Tensor | None) -> Tensor:
         """At most window and sinks."""

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.host_sync import may_sync
-from softmax_rnn.attention.visibility import Visibility
+from softmax_rnn.attention.visibility import Visibility, gather
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,3 @@ def chunk_starts(
     other = torch.zeros_like(chunk, dtype=torch.bool) if seen.first_key is None else seen.first_key == t
     changes = torch.nn.functional.pad(chunk[:, 1:] != chunk[:, :-1], (1, 0)) & ~other
     return changes, torch.where(changes | other | (t == 0), t, 0).cummax(1).values
-
-
-def gather(x: Tensor, index: Int[Tensor, "B N"], axis: int) -> Tensor:
-    """Places of an axis, other ones in each row of the batch."""
-    shape = [x.shape[0], *[1] * (axis - 1), index.shape[1], *[1] * (x.dim() - axis - 1)]
-    wide = [*x.shape[:axis], index.shape[1], *x.shape[axis + 1 :]]
-    return x.gather(axis, index.view(shape).expand(wide))

@@ -12,12 +12,12 @@ there can be at most; packed documents, which can be of any number, hide what is
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from softmax_rnn.attention.buffer import Buffers
 from softmax_rnn.attention.contraction import NOTHING, Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import UNKNOWN
@@ -27,12 +27,10 @@ from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.levels import positions
 from softmax_rnn.attention.parts import ChunkEnds
 from softmax_rnn.attention.state import GrowingState, State
-from softmax_rnn.attention.structures.chunk_cells import Cells, chunk_starts, gather
+from softmax_rnn.attention.structures.chunk_cells import Cells, chunk_starts
 from softmax_rnn.attention.structures.whole import WholePast
-from softmax_rnn.attention.visibility import Near, Visibility
-
-if TYPE_CHECKING:
-    from softmax_rnn.attention.work import Work
+from softmax_rnn.attention.visibility import Near, Visibility, gather
+from softmax_rnn.attention.work import Work
 
 SPARE = 64
 """Places of a state that may be empty before they are cleared."""
@@ -57,13 +55,13 @@ class ChunkEndsPast(WholePast):
         job, state, structure = work.job, work.now.state, self.structure
         at = positions(work.now.new, work.now.counts)
         if not may_sync(at) and state is None and (traced(at) or job.visibility.first_key is not None):
-            return _own(job).plus(_pair_by_pair(job, structure, at, work.form)), None
+            return _own_and(job, _pair_by_pair(job, structure, at, work.form)), None
         cells = Cells.of(at, job.visibility, structure.length)
         past = None if state is None else state.listed
         has_fixed_state = work.has_fixed_state
         far = _far(job, cells, past, has_fixed_state)
         ends, matrix, known = work.contract(far, work.summed)
-        sums = _own(job).plus(_unseen(_in_time(ends, job, cells), at, structure))
+        sums = _own_and(job, _unseen(_in_time(ends, job, cells), at, structure))
         if job.negative is not None and far.negative is not None:
             flags = far.negative.negative.unflatten(0, job.q.shape[:2])
             flags = torch.cat([flags, torch.zeros_like(flags[..., :1])], 3)[..., : cells.count]
@@ -73,7 +71,7 @@ class ChunkEndsPast(WholePast):
         if has_fixed_state:
             return sums, self._after(work, matrix, known)
         most = None if state.fed is None else (state.fed + at.shape[1]) // structure.length
-        return sums, GrowingState(*work.carried(), *_kept(job, cells, past, most))
+        return sums, _after(work, cells, past, most)
 
 
 def _unseen(ends: Sums, at: Int[Tensor, "B T"], structure: ChunkEnds) -> Sums:
@@ -125,8 +123,8 @@ def _behind(old: Tensor, new: Tensor, axis: int) -> Tensor:
     return torch.cat([old.to(new.dtype), new], axis) if new.shape[axis] else old.to(new.dtype)
 
 
-def _own(job: Contraction) -> Sums:
-    """The weight of each query's own key; none at padding."""
+def _own_and(job: Contraction, ends: Sums) -> Sums:
+    """The sums over the ends and each query's own key, which has no weight at padding."""
     x = job.score.cut(job.own_scores())
     real = job.visibility.key_mask
     if job.score.is_exponential:
@@ -138,7 +136,9 @@ def _own(job: Contraction) -> Sums:
         scale = scale.masked_fill(~real[:, None, None], NOTHING)
     if job.negative is not None:
         job.negative.negative.logical_or_((weight < 0).flatten(0, 1))
-    return Sums(weight[..., None] * job.v[:, :, None], weight if job.wants_row_sum else None, scale)
+    sums = Sums(weight[..., None] * job.v[:, :, None], weight if job.wants_row_sum else None, scale).plus(ends)
+    assert sums.log_scale is not None
+    return replace(sums, log_scale=torch.where(sums.log_scale > NOTHING, sums.log_scale, 0))
 
 
 def _in_time(ends: Sums, job: Contraction, cells: Cells) -> Sums:
@@ -163,17 +163,17 @@ def _in_time(ends: Sums, job: Contraction, cells: Cells) -> Sums:
     return Sums(numerator, row_sum, scale)
 
 
-def _kept(job: Contraction, cells: Cells, past: GrowingState | None, most: int | None) -> tuple[Any, ...]:
-    """What a `GrowingState` holds: the ends so far, ``most`` of them at most, and how much each has decayed by now.
+def _after(work: Work, cells: Cells, past: GrowingState | None, most: int | None) -> GrowingState:
+    """The ends so far, ``most`` of them at most, and how much each has decayed by now.
 
     Where no number may be looked at, what may be an end takes a place, and now and then the places that hold none go.
     """
-    looks = may_sync(cells.arrives)
+    job, looks = work.job, may_sync(cells.arrives)
     some = cells.arrives.any(0) if looks else slice(1, None)  # nothing arrives with the first cell
     k, v, real = cells.keys(job.k)[:, :, some], cells.keys(job.v)[:, :, some], cells.arrives[:, some]
     c = None if job.running_decay is None else cells.at_start(job.running_decay.c)
     decay = None if c is None else c[:, :, some] - c[:, :, -1:]
-    buffers: tuple[Any, Any] = (None, None)
+    buffers: Buffers = (None, None)
     if past is not None:
         real = torch.cat([past.real, real], 1)
         if c is not None and decay is not None and past.decay is not None:
@@ -182,9 +182,7 @@ def _kept(job: Contraction, cells: Cells, past: GrowingState | None, most: int |
             k, v, buffers = past.append(k, v, lambda x: x)
         else:
             k, v, buffers = past.keys, past.values, (past.key_buffer, past.value_buffer)
-    if not looks and most is not None and k.shape[2] >= most + SPARE:
-        index = real.byte().argsort(dim=-1, stable=True)[:, k.shape[2] - most :]
-        k, v, buffers = gather(k, index, 2), gather(v, index, 2), (None, None)
-        real, decay = real.gather(1, index), None if decay is None else gather(decay, index, 2)
-    mask = None if looks and bool(real.all()) else real
-    return k, v, decay, mask, *buffers
+    state = GrowingState(*work.carried(), k, v, decay, None if looks and bool(real.all()) else real, *buffers)
+    if looks or most is None or state.time < most + SPARE:
+        return state
+    return state.at(real.byte().argsort(dim=-1, stable=True)[:, state.time - most :])

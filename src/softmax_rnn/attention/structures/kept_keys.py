@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -15,10 +14,8 @@ from softmax_rnn.attention.state import Start, State
 from softmax_rnn.attention.structures.kept_walk import through_kept_keys
 from softmax_rnn.attention.structures.kept_weights import all_weights
 from softmax_rnn.attention.structures.whole import WholePast
+from softmax_rnn.attention.work import Work
 from softmax_rnn.errors import InputError
-
-if TYPE_CHECKING:
-    from softmax_rnn.attention.work import Work
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
@@ -15,9 +15,7 @@ from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.parts import Levels
 from softmax_rnn.attention.state import Start, State
 from softmax_rnn.attention.structures.whole import WholePast
-
-if TYPE_CHECKING:
-    from softmax_rnn.attention.work import Positions, Work
+from softmax_rnn.attention.work import Positions, Work
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ and its state lags behind the window.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from softmax_rnn.attention.algebra import n_features
+from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.centre import moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
@@ -32,12 +33,9 @@ from softmax_rnn.attention.prologue import running_sum
 from softmax_rnn.attention.state import GrowingState, Start, State
 from softmax_rnn.attention.structures.whole import longer
 from softmax_rnn.attention.structures.window import WindowPast
-from softmax_rnn.attention.visibility import Visibility
+from softmax_rnn.attention.visibility import Visibility, gather
+from softmax_rnn.attention.work import Work
 from softmax_rnn.errors import InputError
-
-if TYPE_CHECKING:
-    from softmax_rnn.attention.call import Call
-    from softmax_rnn.attention.work import Work
 
 
 def _triton(job: Contraction) -> Sums:
@@ -161,24 +159,20 @@ def _centred(work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"]) -> _F
     key_sum = running_sum(job.k, job.visibility, None if state is None else state.key_sum)
     mean = key_sum / far_count.clamp(min=1)[:, None, :, None]
     m = torch.einsum("bkgtd,bktd->bkgt", job.q, mean)
-    total, before = None, work.summed[1]
-    coefficients = moved_coefficients(score, m)
-    scale, known, matrices, first = torch.zeros_like(m), before, [], 0
+    coefficients, before = moved_coefficients(score, m), work.summed[1]
+    total = Sums(job.v.new_zeros(*m.shape, job.v.shape[-1]), None, torch.zeros_like(m))
+    known, matrices, first = before, [], 0
     for p in score.orders:
         power = power_score(p, score.scale)
         last = first + n_features(power, job.k.shape[-1])
         matrix = None if state is None or state.matrix is None else state.matrix[:, :, first:last].double()
         part, after, known = work.contract(replace(job, score=power), (matrix, before))
         matrices.append(after)
-        numerator = part.numerator * coefficients[..., p, None]
-        new = torch.zeros_like(scale) if part.log_scale is None else part.log_scale
-        larger = torch.maximum(scale, new)
-        numerator = numerator * torch.exp(new - larger)[..., None]
-        total = numerator if total is None else total * torch.exp(scale - larger)[..., None] + numerator
-        scale, first = larger, last
-    assert total is not None
+        total = total.plus(replace(part, numerator=part.numerator * coefficients[..., p, None]))
+        first = last
     matrix = None if matrices[0] is None else torch.cat(matrices, dim=2)
-    return _Far(Sums(total, None, scale + m), matrix, known, key_sum[:, :, -1])
+    assert total.log_scale is not None
+    return _Far(replace(total, log_scale=total.log_scale + m), matrix, known, key_sum[:, :, -1])
 
 
 def _lagging(job: Contraction, structure: NearKeys) -> Contraction:
@@ -196,13 +190,12 @@ def _lagging(job: Contraction, structure: NearKeys) -> Contraction:
         valid = (torch.arange(time - past, device=k.device) >= missing).expand(k.shape[0], -1) if missing else None
         return replace(job, k=k, v=v, visibility=Visibility(valid), wants_row_sum=False)
     index, valid = _leaving(job.visibility, structure, past, time, job.k)
-    place = index[:, None, :, None]
-    k, v = (x.gather(2, place.expand(-1, x.shape[1], -1, x.shape[3])) for x in (k, v))
+    k, v = gather(k, index, 2), gather(v, index, 2)
     decay = None
     if job.decay is not None:
         assert isinstance(job.decay, RunningDecay), "a decay per channel is refused"
         c = job.decay.c
-        now, then = c[..., past:], c.gather(2, index[:, None].expand(-1, c.shape[1], -1))
+        now, then = c[..., past:], gather(c, index, 2)
         late = torch.where(valid[:, None], now - then, 0)
         v = v * torch.exp(late).to(v.dtype)[..., None]
         decay = RunningDecay(now - c[..., past - 1 : past] if past else now)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import Structure
 from softmax_rnn.attention.state import FixedState, GrowingState, Start, State
 from softmax_rnn.attention.visibility import Visibility
-
-if TYPE_CHECKING:
-    from softmax_rnn.attention.call import Call
-    from softmax_rnn.attention.work import Positions, Work
+from softmax_rnn.attention.work import Positions, Work
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import NearKeys
@@ -32,7 +30,7 @@ class WindowPast(WholePast):
         if state.key_mask is None:
             index = torch.arange(state.time, device=state.keys.device)
             index = torch.cat([index[:sinks], index[-window:]]).expand(state.keys.shape[0], -1)
-            return _at(state, index)
+            return state.at(index)
         from_start, real = state.key_mask.cumsum(-1), state.key_mask
         from_end = from_start[:, -1:] - from_start + real
         # The newest positions stay, real or not, so that they can be taken back one by one.
@@ -41,7 +39,7 @@ class WindowPast(WholePast):
         may_read = may_sync(keep)
         index = keep.byte().argsort(dim=-1, stable=True)[:, -(int(keep.sum(-1).max()) if may_read else most) :]
         mask = real.gather(1, index) & keep.gather(1, index)
-        return replace(_at(state, index), key_mask=None if may_read and bool(mask.all()) else mask)
+        return replace(state.at(index), key_mask=None if may_read and bool(mask.all()) else mask)
 
     def cannot_lose(self, state: State, count: int) -> str | None:
         """A key that the last positions hid may have been dropped."""
@@ -55,15 +53,3 @@ class WindowPast(WholePast):
         if bool((complete | (kept - last >= self.structure.near)).all()):
             return None
         return f"keys that left the window are gone, so {count} positions cannot be removed"
-
-
-def _at(state: GrowingState, index: Int[Tensor, "B N"]) -> GrowingState:
-    """Some positions of every row, in new memory."""
-    heads, place = state.keys.shape[1], index[:, None]
-
-    def of(x: Tensor) -> Tensor:
-        return x.gather(2, place[..., None].expand(-1, heads, -1, x.shape[-1]))
-
-    decay = None if state.decay is None else state.decay.gather(2, place.expand(-1, heads, -1))
-    kept = {"keys": of(state.keys), "values": of(state.values), "decay": decay}
-    return replace(state, **kept, key_buffer=None, value_buffer=None)
