@@ -70,16 +70,6 @@ class NearFarState(GrowingState):
 
 
 @dataclass(frozen=True)
-class _Far:
-    """The sums over the keys that have left the window, and what is carried of them."""
-
-    sums: Sums
-    matrix: Float[Tensor, "B K F U"] | None
-    known: KeySummary
-    key_sum: Float[Tensor, "B K D"] | None = None
-
-
-@dataclass(frozen=True)
 class NearFarPast(WindowPast):
     """Two contractions, joined as the structure says."""
 
@@ -108,12 +98,15 @@ class NearFarPast(WindowPast):
             near_k, far_k = job.k[..., : call.shape.key_dim], job.k[..., call.shape.key_dim :]
         far_count = (work.now.counts - structure.near).clamp(min=0)
         lagging = _lagging(replace(job, k=far_k), structure)
-        far = _centred(work, lagging, far_count) if structure.centred else _Far(*work.contract(lagging, work.summed))
-        sums = self._joined(work, replace(job, k=near_k), far.sums, far_count)
+        if structure.centred:
+            far, matrix, known, key_sum = _centred(work, lagging, far_count)
+        else:
+            (far, matrix, known), key_sum = work.contract(lagging, work.summed), None
+        sums = self._joined(work, replace(job, k=near_k), far, far_count)
         if work.now.state is None:
             return sums, None
-        known = {"key_norm": far.known.key_norm, "extent": far.known.extent, "key_sum": far.key_sum}
-        return sums, self.trimmed(NearFarState(*work.lists(), matrix=far.matrix, **known))
+        carried = {"matrix": matrix, "key_norm": known.key_norm, "extent": known.extent, "key_sum": key_sum}
+        return sums, self.trimmed(NearFarState(*work.lists(), **carried))
 
     def _joined(self, work: Work, job: Contraction, far: Sums, far_count: Int[Tensor, "B Tq"]) -> Sums:
         """Those of the far keys with those of ``job``, of window and sinks."""
@@ -148,7 +141,9 @@ class NearFarPast(WindowPast):
         return with_largest(job, near) if structure.reads_largest and call.needs_grad else near
 
 
-def _centred(work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"]) -> _Far:
+def _centred(
+    work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"]
+) -> tuple[Sums, Tensor | None, KeySummary, Tensor]:
     """e^m f(x − m), m = q·μ, as a sum of powers of x whose coefficients are the query's (see `centre`).
 
     So the state has bare monomials, as any polynomial's, beside the sum of the keys. In float64: the powers cancel.
@@ -172,7 +167,7 @@ def _centred(work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"]) -> _F
         first = last
     matrix = None if matrices[0] is None else torch.cat(matrices, dim=2)
     assert total.log_scale is not None
-    return _Far(replace(total, log_scale=total.log_scale + m), matrix, known, key_sum[:, :, -1])
+    return replace(total, log_scale=total.log_scale + m), matrix, known, key_sum[:, :, -1]
 
 
 def _lagging(job: Contraction, structure: NearKeys) -> Contraction:
