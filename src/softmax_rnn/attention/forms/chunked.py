@@ -25,7 +25,7 @@ from softmax_rnn.attention.spec import AttentionSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softmax_rnn.attention.contraction import Sums
+    from softmax_rnn.attention.contraction import Contraction, Sums
     from softmax_rnn.attention.fitting import Fitted
 
 FEW_FEATURES = 128
@@ -96,6 +96,13 @@ class Chunked(Form):
         if job.levels is not None and not job.levels.known:
             return in_slots(job, state, keep_state)
         return chunked(job, state)
+
+    def sums(self, job: Contraction) -> Sums:
+        """In blocks, or by the platform's kernel where a window is all that restricts the keys."""
+        from softmax_rnn.attention.kernels.banded import banded, can_band
+        from softmax_rnn.attention.kernels.blockwise import blockwise
+
+        return banded(job) if can_band(job) else blockwise(job)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         from softmax_rnn.attention.kernels.chunk_solver import ChunkSolver

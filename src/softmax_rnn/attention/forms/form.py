@@ -55,6 +55,10 @@ class Form(ABC):
         """
 
     @abstractmethod
+    def sums(self, job: Contraction) -> Sums:
+        """The sums over a list of keys."""
+
+    @abstractmethod
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         """What a write rule puts in place of the values; the contraction is its read (see `attention.write`)."""
 
@@ -78,10 +82,6 @@ class FormWithKeys(Form):
             if spec.over_time.levels:
                 return "in a graph for any length, levels cannot go block by block"
         return "the past is a state of fixed size; its keys are gone" if situation.has_fixed_past else None
-
-    @abstractmethod
-    def sums(self, job: Contraction) -> Sums:
-        """The sums over the keys."""
 
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """The sums; a matrix to go on with is one more product."""

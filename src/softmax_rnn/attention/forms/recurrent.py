@@ -12,7 +12,7 @@ from softmax_rnn.attention.spec import AttentionSpec
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softmax_rnn.attention.contraction import Sums
+    from softmax_rnn.attention.contraction import Contraction, Sums
     from softmax_rnn.attention.fitting import Fitted
 
 
@@ -44,11 +44,16 @@ class Recurrent(Form):
 
     def run(self, fitted: Fitted, state: Any, keep_state: bool) -> tuple[Sums, Any]:
         """Through the features where the spec has a state of fixed size, else through the keys."""
-        from softmax_rnn.attention.kernels.recurrent import through_features, through_keys
+        from softmax_rnn.attention.kernels.recurrent import through_features
 
         if fitted.has_fixed_state:
             return through_features(fitted.for_state(), state)
-        return through_keys(fitted.for_keys()), None
+        return self.sums(fitted.for_keys()), None
+
+    def sums(self, job: Contraction) -> Sums:
+        from softmax_rnn.attention.kernels.recurrent import through_keys
+
+        return through_keys(job)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         from softmax_rnn.attention.kernels.writing import through_features, through_keys

@@ -18,7 +18,7 @@ from softmax_rnn.installation import from_extra
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from softmax_rnn.attention.contraction import Sums
+    from softmax_rnn.attention.contraction import Contraction, Sums
     from softmax_rnn.attention.fitting import Fitted
 
 MAX_DIM = 256
@@ -66,6 +66,11 @@ class Triton(Form):
         from softmax_rnn.attention.kernels.triton.dispatch import run
 
         return run(fitted, state, keep_state)
+
+    def sums(self, job: Contraction) -> Sums:
+        from softmax_rnn.attention.kernels.triton.dispatch import with_keys
+
+        return with_keys(job)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
         raise NotImplementedError

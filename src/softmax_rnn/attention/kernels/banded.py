@@ -17,6 +17,7 @@ from torch import Tensor
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.forms import fused as form
 from softmax_rnn.attention.host_sync import traced
+from softmax_rnn.attention.parts import Exp
 from softmax_rnn.attention.visibility import Near
 
 
@@ -37,7 +38,8 @@ def in_window(
 def can_band(job: Contraction) -> bool:
     """Whether `banded` can make the sums: nothing but the window restricts the keys, and no gradient is asked for."""
     seen = job.visibility
-    return seen.is_plain and seen.near is not None and job.decay is None and gives_log_sums(job.q, job.k, job.v)
+    plain = seen.is_plain and seen.near is not None and job.decay is None and not job.reads_largest
+    return plain and job.score == Exp() and gives_log_sums(job.q, job.k, job.v)
 
 
 def banded(job: Contraction) -> Sums:

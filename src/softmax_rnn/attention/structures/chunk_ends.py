@@ -21,8 +21,7 @@ from softmax_rnn.attention.buffer import Buffers
 from softmax_rnn.attention.contraction import NOTHING, Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import UNKNOWN
-from softmax_rnn.attention.forms import FORMS, Form
-from softmax_rnn.attention.forms.form import FormWithKeys
+from softmax_rnn.attention.forms import Form
 from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.levels import positions
 from softmax_rnn.attention.parts import ChunkEnds
@@ -89,9 +88,7 @@ def _pair_by_pair(job: Contraction, structure: ChunkEnds, at: Int[Tensor, "B T"]
     ends = is_end if real is None else is_end & real
     near = Near(0, 0, torch.full_like(start, at.shape[1]), start)
     far = replace(job, visibility=Visibility(ends, job.visibility.first_key, near))
-    with_keys = form if isinstance(form, FormWithKeys) else FORMS["blockwise"]
-    sums, _ = with_keys.run(job.score.fit(far, UNKNOWN, False), None, False)
-    return _unseen(sums, at, structure)
+    return _unseen(form.sums(job.score.fit(far, UNKNOWN, False).for_keys()), at, structure)
 
 
 def _far(job: Contraction, cells: Cells, past: GrowingState | None, has_fixed_state: bool) -> Contraction:

@@ -21,11 +21,7 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.host_sync import may_sync, traced
-from softmax_rnn.attention.kernels.banded import banded, can_band
-from softmax_rnn.attention.kernels.blockwise import blockwise
 from softmax_rnn.attention.kernels.largest import with_largest
-from softmax_rnn.attention.kernels.parallel import parallel
-from softmax_rnn.attention.kernels.recurrent import through_keys
 from softmax_rnn.attention.parts import Exp, NearFar, NearKeys
 from softmax_rnn.attention.parts.near_far import Alone, Both
 from softmax_rnn.attention.parts.score import power_score
@@ -36,21 +32,6 @@ from softmax_rnn.attention.structures.window import WindowPast
 from softmax_rnn.attention.visibility import Visibility, gather
 from softmax_rnn.attention.work import Work
 from softmax_rnn.errors import InputError
-
-
-def _triton(job: Contraction) -> Sums:
-    from softmax_rnn.attention.kernels.triton.dispatch import with_keys
-
-    return with_keys(job)
-
-
-_NEAR = {
-    "triton": _triton,
-    "parallel": parallel,
-    "blockwise": blockwise,
-    "chunked": blockwise,
-    "recurrent": through_keys,
-}
 
 
 @dataclass(frozen=True)
@@ -129,15 +110,13 @@ class NearFarPast(WindowPast):
 
     def _near(self, work: Work, job: Contraction) -> Sums:
         """exp on window and sinks."""
-        q, call, structure, form = job.q, work.now.call, self.structure, work.form
+        q, call, structure = job.q, work.now.call, self.structure
         if call.spec.feature_map is not None:
             q = call.q.unflatten(1, q.shape[1:3]) * call.shape.key_dim**-0.5
         job = replace(job, score=Exp(), q=q, negative=None, reads_largest=structure.reads_largest)
         if structure.divides_apart:
             job = replace(job, decay=None, wants_row_sum=True)
-        if form.name == "chunked" and not structure.reads_largest and can_band(job):
-            return banded(job)
-        near = _NEAR[form.name](job)
+        near = work.form.sums(job)
         return with_largest(job, near) if structure.reads_largest and call.needs_grad else near
 
 
