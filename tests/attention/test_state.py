@@ -31,7 +31,7 @@ from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import extend, step
 from softmax_rnn.attention.forms import chunked
 from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearKeys, Polynomial
-from softmax_rnn.attention.state import FixedState, GrowingState, init_state
+from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 
@@ -297,3 +297,20 @@ def test_growing_states_keep_what_was_seen():
     assert state.keys.shape == (B, H, TIME, D)
     assert torch.equal(state.key_mask, left_padding())
     assert set(state.tensors) == {"lengths", "keys", "values", "decay", "key_mask"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_state_is_found_again_by_the_names_of_its_tensors(name):
+    spec = VARIANTS[name]
+    tensors = inputs(spec, time=TIME)
+    first = fresh_state(spec, tensors)
+    for state in (first, extend(spec, **tensors, state=first, key_mask=left_padding())[1]):
+        again = State.from_tensors(state.tensors)
+        assert type(again) is type(state)
+        assert again.tensors.keys() == state.tensors.keys()
+        assert all(x is state.tensors[at] for at, x in again.tensors.items())
+
+
+def test_tensors_of_no_state_are_refused():
+    with pytest.raises(InputError, match="no kind of state has the tensors lengths, weights"):
+        State.from_tensors({"lengths": torch.zeros(1), "weights": torch.zeros(1)})

@@ -24,6 +24,7 @@ from softmax_rnn.attention.parts import Polynomial, power_score
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
 from softmax_rnn.attention.visibility import gather
+from softmax_rnn.errors import InputError
 
 if TYPE_CHECKING:
     from softmax_rnn.attention.quick_step import QuickStep
@@ -79,7 +80,7 @@ class State:
             needed = {one.name for one in given if one.default is MISSING and one.default_factory is MISSING}
             if needed <= names <= {one.name for one in given}:
                 return kind.of(tensors)
-        raise AssertionError(f"no state has the tensors {', '.join(tensors)}")
+        raise InputError(f"state: no kind of state has the tensors {', '.join(tensors)}")
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Self:
@@ -249,7 +250,7 @@ def init_state(
     return Start(spec, Shape(batch, heads, kv_heads or heads, 0, key_dim, value_dim), dtype, device).state()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Start:
     """What the state before the first position is made of; its numbers are checked."""
 
@@ -257,6 +258,13 @@ class Start:
     shape: Shape
     dtype: torch.dtype
     device: torch.device | str | None
+
+    def __post_init__(self) -> None:
+        self.features = self.spec.width(self.shape.key_dim)
+        self.score = fixed_state_score(self.spec, self.shape.key_dim)
+        """That of a state of fixed size."""
+        self.size = (self.shape.batch, self.shape.heads if self.spec.differs_by_head else self.shape.kv_heads)
+        self.wide = torch.float64 if self.dtype == torch.float64 else torch.float32
 
     def state(self) -> State:
         from softmax_rnn.attention.structures import past_of
@@ -266,27 +274,13 @@ class Start:
         object.__setattr__(state, "fed", 0)
         return state
 
-    @property
-    def features(self) -> int:
-        return self.spec.width(self.shape.key_dim)
-
-    @property
-    def score(self) -> Polynomial | None:
-        """That of a state of fixed size."""
-        return fixed_state_score(self.spec, self.shape.key_dim)
-
-    @property
-    def _wide(self) -> torch.dtype:
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
-
     def zeros(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
         """For each head that has a state of its own."""
-        heads = self.shape.heads if self.spec.differs_by_head else self.shape.kv_heads
-        return torch.zeros(self.shape.batch, heads, *size, dtype=dtype or self._wide, device=self.device)
+        return torch.zeros(*self.size, *size, dtype=dtype or self.wide, device=self.device)
 
     def carried(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The fields that every state has."""
-        batch, wide, running = self.shape.batch, self._wide, {}
+        batch, wide, running = self.shape.batch, self.wide, {}
         for part in self.spec.running_parts:
             size = (batch, *axes_shape(part.running_axes, self.shape.letters(self.spec)))
             first = max(part.running_start() or 0.0, torch.finfo(wide).min)
@@ -295,7 +289,6 @@ class Start:
 
     def lists(self, width: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Keys of this width, values, and the decay."""
-        # The keys have the heads they were given; only values are gated head by head.
         forget, decay = self.spec.forget_gate, None
         if forget is not None:
             decay = self.zeros(0, self.features) if forget.by_channel else self.zeros(0, dtype=torch.float64)

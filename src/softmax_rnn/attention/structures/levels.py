@@ -58,8 +58,7 @@ class LevelledPast(WholePast):
         return LevelState(*work.carried(), matrix.sums, matrix.factors, known.key_norm, known.extent)
 
     def prepared(self, job: Contraction, now: Positions) -> Contraction:
-        shape, state = now.call.shape, now.state
-        counts = now.counts
+        shape, state, counts = now.call.shape, now.state, now.counts
         if now.listed is not None:
             counts = now.whole.lengths(shape.batch, now.keys, counts.device)
         weights = self.structure.weights(now.call.tensors).unflatten(1, job.q.shape[1:3])

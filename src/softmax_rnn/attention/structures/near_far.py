@@ -22,9 +22,8 @@ from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.kernels.largest import with_largest
-from softmax_rnn.attention.parts import Exp, NearFar, NearKeys
+from softmax_rnn.attention.parts import Exp, NearFar, NearKeys, power_score
 from softmax_rnn.attention.parts.near_far import Alone, Both
-from softmax_rnn.attention.parts.score import power_score
 from softmax_rnn.attention.prologue import running_sum
 from softmax_rnn.attention.state import GrowingState, Start, State
 from softmax_rnn.attention.structures.whole import longer
