@@ -16,6 +16,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.exponential import exp_
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.kernels.blocks import Group, Masks, Scratch, Walk
 from softmax_rnn.attention.levels import LevelTables, LookedUpLevels, PairLevels
@@ -182,11 +183,11 @@ class Block:
             return
         logarithm = (self.row.decay - self.decay).to(self.row.q.dtype)
         masks.add_(logarithm, *place)
-        factor = logarithm.exp_()
+        factor = exp_(logarithm)
         for block in blocks:
             block.mul_(factor)
 
 
-def exp_(x: Tensor) -> Tensor:
-    """exp of logarithms whose row has its largest at 0, in place."""
-    return torch.threshold_(x, NEGLIGIBLE_LOG[x.dtype], -torch.inf).exp_()
+def relative_exp_(x: Tensor) -> Tensor:
+    """exp of logarithms whose row has its largest at 0, in place; 0 for what is negligible."""
+    return exp_(torch.threshold_(x, NEGLIGIBLE_LOG[x.dtype], -torch.inf))

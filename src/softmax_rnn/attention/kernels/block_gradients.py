@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from softmax_rnn.attention.kernels.block import Block, QueryBlock, Work, exp_
+from softmax_rnn.attention.exponential import exp_
+from softmax_rnn.attention.kernels.block import Block, QueryBlock, Work, relative_exp_
 from softmax_rnn.attention.kernels.blocks import Group
 
 
@@ -105,9 +106,9 @@ def _query_gradient(row: QueryBlock, grads: Gradients, key_grads: _KeyGradients,
         d_weights = dw if d_levels is None or score.ceiling is None else dw.clone()
         score.cut_gradient_(dw, x)
         if row.work.setting.is_bounded:
-            weights = slopes = block.logarithms_(x).exp_()
+            weights = slopes = exp_(block.logarithms_(x))
         elif scale is not None:
-            weights = slopes = exp_(block.logarithms_(x).sub_(scale))
+            weights = slopes = relative_exp_(block.logarithms_(x).sub_(scale))
         else:
             score.cut_(x)
             weights, slopes = row.series.value(x), row.series.slope(x)

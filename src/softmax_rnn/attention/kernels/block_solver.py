@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.exponential import exp_
 from softmax_rnn.attention.kernels.block import Block, QueryBlock, Setting, Work
 from softmax_rnn.attention.kernels.blocks import Scratch, Walk
 from softmax_rnn.attention.kernels.blockwise import blockwise
@@ -119,7 +120,7 @@ def _logarithms(row: QueryBlock, keys: slice) -> Tensor:
 def _weights(row: QueryBlock, keys: slice, scale: Tensor) -> Tensor:
     """The weights of strictly earlier keys."""
     if row.work.setting.score.is_exponential:
-        return _logarithms(row, keys).sub_(scale).exp_()
+        return exp_(_logarithms(row, keys).sub_(scale))
     block = Block(row, keys)
     weights = row.series.value(row.work.setting.score.cut_(block.dots()))
     block.decay_and_mask_(weights)

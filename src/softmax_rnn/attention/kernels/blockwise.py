@@ -11,9 +11,10 @@ from torch import Tensor
 
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
+from softmax_rnn.attention.exponential import exp_
 from softmax_rnn.attention.fitting import largest_norm
 from softmax_rnn.attention.host_sync import may_sync, traced
-from softmax_rnn.attention.kernels.block import SMALL_SCORE, Setting, Work, exp_
+from softmax_rnn.attention.kernels.block import SMALL_SCORE, Setting, Work, relative_exp_
 from softmax_rnn.attention.kernels.block_gradients import Gradients, walk_backward
 from softmax_rnn.attention.kernels.blocks import Walk
 from softmax_rnn.attention.levels import LevelTables
@@ -142,7 +143,7 @@ def _bounded_exp_forward(work: Work) -> tuple[Tensor, Tensor | None, Tensor]:
             total = row.q.new_zeros(*row.q.shape[:2], work.v.shape[-1])
             mass = row.q.new_zeros(row.q.shape[:2])
             for block in row.blocks():
-                weights = block.logarithms_(block.dots()).exp_()
+                weights = exp_(block.logarithms_(block.dots()))
                 total.baddbmm_(weights, block.v)
                 if row_sum is not None:
                     mass.add_(weights.sum(-1))
@@ -167,7 +168,7 @@ def _exp_forward(work: Work) -> tuple[Tensor, Tensor | None, Tensor]:
                     continue
                 x = block.logarithms_(block.dots())
                 newest = torch.maximum(largest, x.amax(-1, keepdim=True))
-                weights = exp_(x.sub_(newest))
+                weights = relative_exp_(x.sub_(newest))
                 block.level_(weights)
                 shrink = torch.exp(largest - newest)
                 total.mul_(shrink).baddbmm_(weights, block.v)

@@ -81,6 +81,7 @@ class EluPlusOne(FeatureMap):
         """exp for the negative side, not elu(x) + 1: the sum rounds to 0 where exp does not."""
         import torch
 
+        from softmax_rnn.attention.exponential import exp_
         from softmax_rnn.attention.host_sync import may_sync
 
         is_long = x.dim() == 4 and x.shape[2] * x.shape[3] >= LONG_HEAD
@@ -89,7 +90,7 @@ class EluPlusOne(FeatureMap):
         # Head by head, so that the passes stay in the cache of a CPU.
         out, above = torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(x.shape[2:])
         for head, y in zip(x.flatten(0, 1), out.flatten(0, 1), strict=True):
-            torch.clamp(head, max=0, out=y).exp_().add_(torch.clamp(head, min=0, out=above))
+            exp_(torch.clamp(head, max=0, out=y)).add_(torch.clamp(head, min=0, out=above))
         return out
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
