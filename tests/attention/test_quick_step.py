@@ -113,6 +113,20 @@ def test_a_piece_of_one_position_is_a_quick_step(quick):
     torch.testing.assert_close(output, attend(spec, **given)[:, :, 8:], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["taylor_2", "softmax"])
+def test_the_axis_of_time_is_not_guessed(name, quick):
+    spec = VARIANTS[name]
+    given = inputs(spec, torch.float32, time=9, heads=2, value_dim=8)
+    _, state = walk(spec, given)
+    now = [given[side][:, :, 8:] for side in "qkv"]
+    quick.clear()
+    with torch.no_grad(), pytest.raises(InputError, match="3 axes"):
+        step(spec, *now, state)
+    with torch.no_grad(), pytest.raises(InputError, match="4 axes"):
+        extend(spec, *(x[:, :, 0] for x in now), state)
+    assert not quick
+
+
 def test_threads_do_not_disturb_each_other(quick):
     spec = VARIANTS["taylor_2"]
     given = [inputs(spec, torch.float32, time=60, seed=seed) for seed in range(4)]
