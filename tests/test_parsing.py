@@ -31,19 +31,14 @@ YAML = {
 }
 
 
-@pytest.mark.parametrize("text", JSON, ids=lambda text: text[:30])
-def test_json_that_is_refused(text):
-    with pytest.raises(InputError) as caught:
-        parse_json(text, "spec")
-    assert str(caught.value).startswith(JSON[text])
-    assert len(str(caught.value).splitlines()) == 1
+REFUSED = [(parse_json, "spec", *one) for one in JSON.items()] + [(parse_yaml, "run", *one) for one in YAML.items()]
 
 
-@pytest.mark.parametrize("text", YAML, ids=lambda text: text[:30])
-def test_yaml_that_is_refused(text):
+@pytest.mark.parametrize(("parse", "what", "text", "message"), REFUSED, ids=[one[2][:30] for one in REFUSED])
+def test_text_that_is_refused(parse, what, text, message):
     with pytest.raises(InputError) as caught:
-        parse_yaml(text, "run")
-    assert str(caught.value).startswith(YAML[text])
+        parse(text, what)
+    assert str(caught.value).startswith(message)
     assert len(str(caught.value).splitlines()) == 1
 
 

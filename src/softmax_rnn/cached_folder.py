@@ -25,7 +25,7 @@ from typing import Any
 
 from softmax_rnn.console import say
 from softmax_rnn.errors import InputError, RunError
-from softmax_rnn.files import write_folder, write_json
+from softmax_rnn.files import file_hash, write_folder, write_json
 
 _HASHES = "hashes.json"
 
@@ -39,7 +39,7 @@ def cached(folder: Path, make: Callable[[Path], object]) -> Path:
 
     def make_with_hashes(unfinished: Path) -> None:
         make(unfinished)
-        write_json(unfinished / _HASHES, {path.name: _hash(path) for path in unfinished.iterdir()})
+        write_json(unfinished / _HASHES, {path.name: file_hash(path) for path in unfinished.iterdir()})
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,14 +72,11 @@ def _damage(folder: Path) -> str | None:
         names = {path.name for path in folder.iterdir()} - {_HASHES}
         if not names or not isinstance(hashes, dict) or names != set(hashes):
             return f"its files are not those of {_HASHES}"
-        return next((f"{name} does not match its hash" for name in names if _hash(folder / name) != hashes[name]), None)
+        return next(
+            (f"{name} does not match its hash" for name in names if file_hash(folder / name) != hashes[name]), None
+        )
     except (OSError, ValueError, RecursionError):
         return f"{_HASHES} cannot be read"
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def key(**facts: Any) -> str:

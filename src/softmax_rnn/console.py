@@ -60,6 +60,19 @@ def about(seconds: float) -> str:
     return f"about {seconds / 3600:.1f}".removesuffix(".0") + " h"
 
 
+def bar_with_text(title: str, field: str, *, transient: bool = False) -> Progress:
+    """A bar on standard error between its title and the text of a field of its task."""
+    columns = (
+        TextColumn(title, markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn(f"{{task.fields[{field}]}}", markup=False),
+    )
+    return Progress(*columns, console=ERR, transient=transient)
+
+
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
     """A progress bar on standard error, called with each item before its turn; one line per item without a terminal."""
@@ -73,15 +86,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[str], None]]:
 
         yield line
         return
-    columns = (
-        TextColumn(title),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[item]}", markup=False),
-    )
-    with Progress(*columns, console=ERR, transient=True) as bar:
+    with bar_with_text(title, "item", transient=True) as bar:
         task = bar.add_task(title, total=total, item="")
         started = False
 

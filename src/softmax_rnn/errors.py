@@ -57,6 +57,23 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
+def first_line(error: BaseException, otherwise: str | None = None) -> str:
+    """The first line of what an error of another library says; its type, or another text, where it says nothing.
+
+    >>> first_line(OSError("\\n no such file \\n see the manual")), first_line(EOFError())
+    ('no such file', 'EOFError')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), otherwise or type(error).__name__)
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The error at the beginning of a chain of them."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 @contextmanager
 def found_in(place: str) -> Iterator[None]:
     """Inside, input errors begin with the place, such as a file, where the fault is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -68,6 +69,12 @@ def system_error(error: Exception) -> OSError | None:
         return error
     number = re.search(r"\(os error (\d+)\)", str(error))
     return None if number is None else OSError(int(number[1]), os.strerror(int(number[1])))
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str, errors: str = "strict") -> Path:

@@ -10,8 +10,9 @@ from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.errors import InputError, UnknownNameError
-from softmax_rnn.experiment.config import differences, read_config, resolve
+from softmax_rnn.experiment.config import differences, resolve
 from softmax_rnn.experiment.network import build_network, model_config
+from softmax_rnn.validation import read_settings
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_settings_survive_their_own_file(given, tmp_path):
     config = resolve(given)
     path = tmp_path / "config.yaml"
     path.write_text(config.to_yaml())
-    again = resolve(read_config(path))
+    again = resolve(read_settings(path, "config"))
     assert again == config
     assert again.content_hash() == config.content_hash()
 
@@ -121,14 +122,14 @@ def test_files_that_are_no_settings(text, said, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(text)
     with pytest.raises(InputError, match=said):
-        read_config(path)
+        read_settings(path, "config")
 
 
 def test_no_code_is_run_from_a_file(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("steps: !!python/object/apply:os.getpid []")
     with pytest.raises(InputError, match="is not valid YAML"):
-        read_config(path)
+        read_settings(path, "config")
 
 
 def test_how_a_run_is_computed_may_change_and_what_it_is_may_not():

@@ -10,11 +10,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from softmax_rnn.data.rows import IGNORED
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import read_config, resolve
+from softmax_rnn.experiment.config import resolve
 from softmax_rnn.experiment.run_data import load_run_data
 from softmax_rnn.experiment.training import run_training
 from softmax_rnn.model import SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.train.nonfinite import NonFiniteError
+from softmax_rnn.validation import read_settings
 
 
 def test_the_folder_holds_the_run(references):
@@ -22,7 +23,7 @@ def test_the_folder_holds_the_run(references):
     names = {path.name for path in reference.folder.iterdir() if path.name[0] != "."}
     records = {"config.yaml", "data.json", "environment.json", "metrics.jsonl", "result.json"}
     assert names == {*records, "checkpoints", "final"}
-    assert resolve(read_config(reference.folder / "config.yaml")) == resolve(reference.settings)
+    assert resolve(read_settings(reference.folder / "config.yaml", "config")) == resolve(reference.settings)
     assert [path.name for path in sorted((reference.folder / "checkpoints").iterdir())] == [
         "step-000000012",
         "step-000000016",

@@ -26,19 +26,10 @@ from softmax_rnn.errors import InputError, UnknownNameError
 from softmax_rnn.model.interface import PREFIX, attend_at_end, register_attention, with_scaling
 from softmax_rnn.model.masks import read_mask
 
+from .pretrained_models import SIZES
+
 torch.set_num_threads(1)
 
-SIZES = {
-    "vocab_size": 48,
-    "hidden_size": 32,
-    "intermediate_size": 40,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-    "initializer_range": 0.2,
-}
 FREE = [name for name in VARIANTS if not VARIANTS[name].tensors]
 DECODED = [name for name in FREE if not isinstance(VARIANTS[name].structure, (NearFar, KeptKeys))]
 """Those that can go on from a cache of keys and values; a far state is a sum, which only `convert` keeps."""

@@ -24,6 +24,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_utils import AttentionInterface
 
+from softmax_rnn.analysis.perplexity import evaluating
 from softmax_rnn.attention.prologue import features
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
@@ -57,11 +58,9 @@ def read_windows(model: PreTrainedModel, token_ids: Sequence[int] | Tensor, cont
         layers.add(layer)
         observe(layer, q[0], k[0], v[0])
 
-    training = model.training
-    with torch.no_grad(), _captured(model.eval(), show):
+    with evaluating(model), _captured(model, show):
         for start in range(0, len(ids), context):
             model(input_ids=ids[None, start : start + context], use_cache=False, logits_to_keep=1)
-    model.train(training)
     if len(layers) != model.config.num_hidden_layers:
         kind, count = type(model).__name__, model.config.num_hidden_layers
         raise InputError(f"model: the attention of {kind} cannot be read: {len(layers)} of {count} layers were seen")

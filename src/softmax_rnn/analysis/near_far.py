@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from softmax_rnn.analysis.perplexity import counted_perplexity
+from softmax_rnn.analysis.perplexity import counted_perplexity, evaluating
 from softmax_rnn.attention.attend import attend
 from softmax_rnn.attention.parts import Alone, NearFar
 from softmax_rnn.attention.spec import AttentionSpec
@@ -69,7 +69,6 @@ def by_part(modules: dict[int, Any], measure: Callable[[], Measured]) -> dict[st
     return measured
 
 
-@torch.no_grad()
 def far_shares(
     model: PreTrainedModel, modules: dict[int, Any], token_ids: Sequence[int] | Tensor, context: int
 ) -> dict[int, float | None]:
@@ -88,13 +87,11 @@ def far_shares(
             total[1] += share.numel()
 
     handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in modules.values()]
-    training = model.training
-    model.eval()
     try:
-        for start in range(0, len(ids), context):
-            model(input_ids=ids[None, start : start + context], use_cache=False, logits_to_keep=1)
+        with evaluating(model):
+            for start in range(0, len(ids), context):
+                model(input_ids=ids[None, start : start + context], use_cache=False, logits_to_keep=1)
     finally:
-        model.train(training)
         for handle in handles:
             handle.remove()
     return {layer: total / count if count else None for layer, (total, count) in totals.items()}

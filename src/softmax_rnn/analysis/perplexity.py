@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,12 +60,8 @@ def perplexity(model: PreTrainedModel, token_ids: Tensor | Sequence[int], contex
         raise InputError(f"token_ids: expected at least 2 tokens, got {len(ids)}")
     if context < 1:
         raise InputError(f"context: expected 1 or more, got {context}")
-    training = model.training
-    model.eval()
-    with torch.no_grad():
-        mean = mean_loss(lambda start, window: model(input_ids=window[None], use_cache=False).logits[0], ids, context)
-    model.train(training)
-    return mean
+    with evaluating(model):
+        return mean_loss(lambda start, window: model(input_ids=window[None], use_cache=False).logits[0], ids, context)
 
 
 def mean_loss(logits: Callable[[int, Tensor], Tensor], ids: Tensor, context: int) -> Perplexity:
@@ -130,6 +128,27 @@ def read_text(text: str | Path | None) -> str:
     return text
 
 
+def token_ids(tokenizer: PreTrainedTokenizerBase, text: str, count: int) -> list[int]:
+    """The first ``count`` tokens of a text, or all; fewer than two are refused."""
+    # Enough characters for the tokens: a token of running text has some four, of any text fewer than forty.
+    ids: Any = tokenizer(text[: 40 * count], truncation=True, max_length=count)["input_ids"]
+    if len(ids) < 2:
+        raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
+    return ids
+
+
+@contextmanager
+def evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the model is in evaluation mode and no gradients are computed; then it is as it was."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(training)
+
+
 def conversion_report(
     model: str | PreTrainedModel,
     variants: Iterable[str | AttentionSpec] = DEFAULT_VARIANTS,
@@ -155,9 +174,7 @@ def conversion_report(
     loaded = load_pretrained(model, dtype) if isinstance(model, str) else model
     if tokenizer is None:
         tokenizer = load_tokenizer(name)
-    ids = tokenizer(content, truncation=True, max_length=tokens + 1)["input_ids"]
-    if len(ids) < 2:
-        raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
+    ids = token_ids(tokenizer, content, tokens + 1)
     before = perplexity(loaded, ids, context)
     if not math.isfinite(before.loss):
         raise RunError(f"model: the loss of {name} before conversion is {before.loss}, so there is nothing to compare")

@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from softmax_rnn.analysis.perplexity import counted, mean_loss, read_text
+from softmax_rnn.analysis.perplexity import counted, mean_loss, read_text, token_ids
 from softmax_rnn.attention.parts import KeptKeys, NearFar, Window, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.bench.results import Claim, Results, Task
-from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache, cache_bytes
 from softmax_rnn.model.convert import convert, specs_of
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
@@ -58,10 +57,7 @@ class _Reader:
     """A model that is converted again and again, and its text."""
 
     def __init__(self, name: str, text: Path | None, tokens: int) -> None:
-        ids = load_tokenizer(name)(read_text(text), truncation=True, max_length=tokens + 1)["input_ids"]
-        if len(ids) < 2:  # pyright: ignore[reportArgumentType]
-            raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")  # pyright: ignore[reportArgumentType]
-        self.ids = torch.tensor(ids)
+        self.ids = torch.tensor(token_ids(load_tokenizer(name), read_text(text), tokens + 1))
         self.model: Any = load_pretrained(name)
 
     @torch.no_grad()

@@ -17,11 +17,12 @@ import torch
 from softmax_rnn.bench.results import Claim, Results, Task
 from softmax_rnn.bench.timing import Times
 from softmax_rnn.data.documents import open_texts
+from softmax_rnn.data.rows import LoadedData
 from softmax_rnn.data.text import load_text
 from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.experiment.config import RunConfig, resolve
 from softmax_rnn.experiment.network import build_network
-from softmax_rnn.experiment.run_data import RunData, load_run_data
+from softmax_rnn.experiment.run_data import load_run_data
 from softmax_rnn.train.batches import Batches
 from softmax_rnn.train.evaluation import counted, loss_sum
 from softmax_rnn.train.folder import RunFolder
@@ -54,7 +55,7 @@ class Clock(TrainProgress):
         return self.ticks[-1] - self.ticks[_FIRST - 1]
 
 
-def loop_seconds(config: RunConfig, data: RunData) -> float:
+def loop_seconds(config: RunConfig, data: LoadedData) -> float:
     """The time of the run's steps in the training loop, with its order of data, its checks and its records."""
     network, clock = build_network(config, data.vocab_size), Clock()
     with tempfile.TemporaryDirectory() as name:
@@ -64,7 +65,7 @@ def loop_seconds(config: RunConfig, data: RunData) -> float:
     return clock.seconds
 
 
-def bare_seconds(config: RunConfig, data: RunData) -> float:
+def bare_seconds(config: RunConfig, data: LoadedData) -> float:
     """The same steps in a loop as one would type it, with batches prepared beforehand."""
     device = torch.accelerator.current_accelerator() or torch.device("cpu")  # where the training loop runs
     network = build_network(config, data.vocab_size).train().to(device)  # pyright: ignore[reportArgumentType]

@@ -44,7 +44,7 @@ def terms(
       softmax-rnn terms runs/softmax/final --method taylor --method box
     """
     from softmax_rnn.analysis.methods import METHODS
-    from softmax_rnn.analysis.perplexity import read_text
+    from softmax_rnn.analysis.perplexity import read_text, token_ids
     from softmax_rnn.analysis.terms import check_arguments, most_steps, terms_record
     from softmax_rnn.console import plural, progress
     from softmax_rnn.files import folder_with, write_json
@@ -59,7 +59,7 @@ def terms(
     check_output(output, folder=True, ours=ours)
     began = time.monotonic()
     content = read_text(text)
-    ids = _token_ids(load_tokenizer(model), content, max(tokens, loss_tokens) + 1)
+    ids = token_ids(load_tokenizer(model), content, max(tokens, loss_tokens) + 1)
     loaded = load_pretrained(model)
     with progress("terms", most_steps(loaded, len(ids[:tokens]), context, wanted)) as advance:
         value = terms_record(
@@ -87,16 +87,6 @@ def terms(
     _print(value)
     places = ", ".join(str(path) for path in files[:2])
     print(f"results: {places} and {plural(len(files) - 2, 'figure')}, in {duration(time.monotonic() - began)}")
-
-
-def _token_ids(tokenizer: Any, text: str, count: int) -> list[int]:
-    from softmax_rnn.errors import InputError
-
-    # Enough characters for the tokens: a token of running text has some four, of any text fewer than forty.
-    ids = tokenizer(text[: 40 * count], truncation=True, max_length=count)["input_ids"]
-    if len(ids) < 2:
-        raise InputError(f"text: expected at least 2 tokens, got {len(ids)}")
-    return ids
 
 
 def _print(value: dict[str, Any]) -> None:

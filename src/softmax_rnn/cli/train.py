@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,9 +68,10 @@ def train(
       torchrun --nnodes=2 --nproc_per_node=8 -m softmax_rnn train --output runs/many
     """
     from softmax_rnn.attention.custom import variant_from
-    from softmax_rnn.experiment.config import read_config, resolve
+    from softmax_rnn.experiment.config import resolve
+    from softmax_rnn.validation import read_settings
 
-    given: dict[str, Any] = read_config(config) if config is not None else {}
+    given: dict[str, Any] = read_settings(config, "config") if config is not None else {}
     options = {
         "variant": variant and variant_from(variant),
         "size": size,
@@ -114,7 +116,7 @@ def _dry_run(config: Any, as_json: bool, processes: int | None) -> None:
     from softmax_rnn.report.terminal import print_plan
     from softmax_rnn.train.processes import this_share
 
-    plan = plan_run(config, processes or this_share().processes).values()
+    plan = asdict(plan_run(config, processes or this_share().processes))
     if this_share().rank != 0:
         return
     if as_json:

@@ -25,7 +25,7 @@ from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.tasks.table import TASKS
 from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.data.text_files import READERS, Part, ending, files_of, hash_of, parts_of
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, first_line, root_cause, unknown_name
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -124,7 +124,7 @@ def _next(reading: Iterator[Any]) -> Any:
     except InputError:
         raise
     except (ValueError, OSError, EOFError) as error:  # the datasets library's, the connection's
-        raise InputError(f"source: a record cannot be read: {_reason(error)}") from error
+        raise InputError(f"source: a record cannot be read: {first_line(root_cause(error))}") from error
 
 
 def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
@@ -137,7 +137,9 @@ def _hub(config: TextConfig) -> tuple[Dataset | IterableDataset, str]:
                 config.source, config.config, split=config.split, streaming=config.streaming, revision=revision
             )
     except Exception as error:  # connections, names, configurations, splits: each has its own errors
-        raise InputError(f"source: {config.source} cannot be loaded from the hub: {_reason(error)}") from error
+        raise InputError(
+            f"source: {config.source} cannot be loaded from the hub: {first_line(root_cause(error))}"
+        ) from error
     if records.column_names:
         _check_column(config.text_column, records.column_names)
     content = revision or getattr(records, "_fingerprint", "")
@@ -165,10 +167,3 @@ def _silent(name: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
-
-
-def _reason(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

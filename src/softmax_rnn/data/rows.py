@@ -18,12 +18,14 @@ The last two are optional and never both there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
 """A target that is not counted, as in torch's cross entropy."""
@@ -60,6 +62,19 @@ class RowStream(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Go to a place; the rows that would have followed there follow."""
         ...
+
+
+@dataclass(frozen=True)
+class LoadedData:
+    """Rows to train on and rows to test on, how many tokens there are, and what a record says about them."""
+
+    train: Rows | RowStream
+    test: Rows
+    vocab_size: int
+    tokenizer: PreTrainedTokenizerBase | None
+    """None for a recall task."""
+    facts: dict[str, Any]
+    """What the data is, in values that JSON has."""
 
 
 def collate(rows: Sequence[Row]) -> dict[str, Tensor]:

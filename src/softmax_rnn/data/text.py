@@ -9,17 +9,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from softmax_rnn.cached_folder import key
 from softmax_rnn.data.corpora import CORPORA
 from softmax_rnn.data.documents import Texts, open_records, open_texts, texts_of
 from softmax_rnn.data.encode import Encoder
 from softmax_rnn.data.layouts import PackedRows, PaddedRows
-from softmax_rnn.data.rows import Rows, RowStream
+from softmax_rnn.data.rows import LoadedData, Rows, RowStream
 from softmax_rnn.data.split import check_split, in_test, sides, with_a_test
 from softmax_rnn.data.text_config import TextConfig
 from softmax_rnn.data.text_stream import TextStream
@@ -35,21 +34,9 @@ if TYPE_CHECKING:
 _TEST_DOCUMENTS_OF_A_STREAM = 1000
 
 
-@dataclass(frozen=True)
-class TextData:
-    """The two splits of a text as rows, and what is known about them."""
-
-    train: Rows | RowStream
-    test: Rows
-    tokenizer: PreTrainedTokenizerBase
-    vocab_size: int
-    facts: dict[str, Any]
-    """What the data is, in values that JSON has."""
-
-
 def load_text(
     config: TextConfig, *, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None = None
-) -> TextData:
+) -> LoadedData:
     """Rows of ``context`` tokens. What was tokenised before comes from the cache.
 
     A ``tokenizer`` that is given is taken; its name in the config then says only what it is.
@@ -62,7 +49,7 @@ def load_text(
     return _streamed(config, context, seed, tokenizer) if config.streaming else _at_hand(config, context, tokenizer)
 
 
-def _at_hand(config: TextConfig, context: int, tokenizer: PreTrainedTokenizerBase | None) -> TextData:
+def _at_hand(config: TextConfig, context: int, tokenizer: PreTrainedTokenizerBase | None) -> LoadedData:
     texts = open_texts(config)
     fraction = _fraction(config)
     if config.test_fraction is None:
@@ -81,7 +68,7 @@ def _at_hand(config: TextConfig, context: int, tokenizer: PreTrainedTokenizerBas
     return _data(config, texts.content_hash, rows, train, test, tokenizer, context)
 
 
-def _streamed(config: TextConfig, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None) -> TextData:
+def _streamed(config: TextConfig, context: int, seed: int, tokenizer: PreTrainedTokenizerBase | None) -> LoadedData:
     records, fingerprint = open_records(config)
     texts = texts_of(records, fingerprint, config)
     fraction = _fraction(config)
@@ -135,7 +122,7 @@ def _data(
     test: Tokens,
     tokenizer: PreTrainedTokenizerBase,
     context: int,
-) -> TextData:
+) -> LoadedData:
     truncated = config.layout == "padded" and bool(((test.offsets[1:] - test.offsets[:-1]) > context + 1).any())
     facts = {
         "source": config.source,
@@ -148,4 +135,4 @@ def _data(
         "layout": config.layout,
     }
     rows = _rows(config, test, context, drop_last=False)
-    return TextData(train_rows, rows, tokenizer, vocabulary_size(tokenizer), facts)
+    return LoadedData(train_rows, rows, vocabulary_size(tokenizer), tokenizer, facts)

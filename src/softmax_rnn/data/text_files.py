@@ -25,7 +25,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any
 
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, first_line, unknown_name
 
 Part = Callable[[int], Iterator[dict[str, Any]]]
 """From a number on, the records of a part of a source."""
@@ -178,7 +178,7 @@ def _reading(path: Path) -> Iterator[None]:
     except EOFError:
         raise InputError(f"source: {path} is truncated: its compressed data ends early") from None
     except (OSError, ValueError, zlib.error) as error:  # gzip's and pyarrow's among them
-        reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise InputError(f"source: {path} cannot be read: {reason}") from error
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softmax_rnn.cached_folder import cached, key
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, first_line, unknown_name
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,8 +43,8 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises Exception itself
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"tokenizer: {name!r} is not 'bytes' or 'bpe' and cannot be loaded: {reason}") from error
+        said = f"is not 'bytes' or 'bpe' and cannot be loaded: {first_line(error)}"
+        raise InputError(f"tokenizer: {name!r} {said}") from error
     if tokenizer.eos_token_id is None:
         raise InputError(f"tokenizer: {name!r} has no eos token, which must end each document")
     return tokenizer

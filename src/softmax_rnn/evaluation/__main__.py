@@ -11,7 +11,7 @@ from typing import NoReturn
 from lm_eval.__main__ import cli_evaluate
 
 import softmax_rnn.evaluation.harness  # noqa: F401  registers the model
-from softmax_rnn.errors import InputError, RunError, unknown_name
+from softmax_rnn.errors import InputError, RunError, first_line, unknown_name
 
 SHOWN = 200
 """So much of a message of the harness is shown."""
@@ -35,7 +35,7 @@ def _one_line() -> Iterator[None]:
     except (InputError, RunError):
         raise
     except ValueError as problem:
-        text = _first_line(problem)
+        text = _short(problem)
         missing = text.partition("Tasks not found: ")[2]
         if missing:
             from lm_eval.tasks import TaskManager
@@ -43,14 +43,13 @@ def _one_line() -> Iterator[None]:
             raise unknown_name("task", missing.split(",")[0].strip(), TaskManager().all_tasks) from problem
         raise InputError(f"eval: {text}") from problem
     except Exception as problem:
-        raise RunError(f"eval: {type(problem).__name__}: {_first_line(problem)}") from problem
+        raise RunError(f"eval: {type(problem).__name__}: {_short(problem)}") from problem
     finally:
         argparse.ArgumentParser.error = before
 
 
-def _first_line(problem: Exception) -> str:
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    text = lines[0] if lines else "no message"
+def _short(problem: Exception) -> str:
+    text = first_line(problem, "no message")
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 

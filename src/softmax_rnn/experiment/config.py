@@ -210,15 +210,10 @@ def _data(given: Any, defaults: Mapping[str, Any]) -> TextConfig | Task:
     return checked(TextConfig, {**defaults, **settings, "source": source}, "setting of data")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The settings of a YAML file, not yet resolved."""
-    return read_settings(path, "config")
-
-
 def config_of(folder: Path) -> RunConfig:
     """The settings in the folder of a run. They were resolved, so a label that is missing was lost, not left out."""
     path = folder / "config.yaml"
-    values = read_config(path)
+    values = read_settings(path, "config")
     for name in _LABELS:
         if name not in values:
             raise InputError(f"config: {path} is damaged: {name} is missing")

@@ -15,7 +15,7 @@ from softmax_rnn.attention.algebra import can_be_negative, state_numbers_after
 from softmax_rnn.attention.parts import CumulativeGate, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.model_table import Size
-from softmax_rnn.errors import InputError, unknown_name
+from softmax_rnn.errors import InputError, root_cause, unknown_name
 from softmax_rnn.model import MODEL_VARIANTS, SoftmaxRNNConfig, SoftmaxRNNForCausalLM, build_config
 from softmax_rnn.model.loading import quiet
 
@@ -82,14 +82,8 @@ def model_config(config: RunConfig, vocab_size: int | None = None) -> SoftmaxRNN
     except InputError:
         raise
     except _FAILURES as error:
-        raise InputError(f"model: {_reason(error)}") from error
+        raise InputError(f"model: {' '.join(str(root_cause(error)).split())}") from error
     return shape
-
-
-def _reason(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return " ".join(str(error).split())
 
 
 def build_network(config: RunConfig, vocab_size: int) -> SoftmaxRNNForCausalLM:

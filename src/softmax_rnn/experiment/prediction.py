@@ -7,7 +7,7 @@ for the update. At the peak nothing else costs time, which no training reaches; 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.attention.forms import FORMS
@@ -53,9 +53,6 @@ class Prediction:
     step_seconds: float
     card_hours_at_peak: float
     card_hours: float
-
-    def values(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def predict(

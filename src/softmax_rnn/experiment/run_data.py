@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softmax_rnn.data.records import source_kind
-from softmax_rnn.data.rows import Rows, RowStream
+from softmax_rnn.data.rows import LoadedData
 from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.data.tokenisers import OWN
 
 if TYPE_CHECKING:
-    from transformers.tokenization_utils_base import PreTrainedTokenizerBase
-
     from softmax_rnn.experiment.config import RunConfig
 
 
 LLAMA_2_TOKENS = 32_000
-
-
-@dataclass(frozen=True)
-class RunData:
-    """Rows to train on and rows to test on, how many tokens there are, and what a record says about them."""
-
-    train: Rows | RowStream
-    test: Rows
-    vocab_size: int
-    tokenizer: PreTrainedTokenizerBase | None
-    facts: dict[str, Any]
 
 
 def on_hub(config: RunConfig) -> bool:
@@ -47,15 +33,14 @@ def vocabulary_guess(config: RunConfig) -> int:
     return {"bytes": 257, "bpe": config.data.vocab_size}.get(config.data.tokenizer, LLAMA_2_TOKENS)
 
 
-def load_run_data(config: RunConfig) -> RunData:
+def load_run_data(config: RunConfig) -> LoadedData:
     """The data. Every process may call: what is kept on disk is prepared by one of them while the others wait."""
     if isinstance(config.data, Task):
         # Any: pyright does not take a cached property for a property.
         train: Any = config.data.rows("train", config.seed)
         test: Any = config.data.rows("test", config.seed)
         facts = {"train": train.facts(), "test": test.facts()}
-        return RunData(train, test, config.data.vocab_size, None, facts)
+        return LoadedData(train, test, config.data.vocab_size, None, facts)
     from softmax_rnn.data.text import load_text
 
-    text = load_text(config.data, context=config.context, seed=config.seed)
-    return RunData(text.train, text.test, text.vocab_size, text.tokenizer, text.facts)
+    return load_text(config.data, context=config.context, seed=config.seed)

@@ -59,9 +59,6 @@ class RunPlan:
     on_cards: list[dict[str, Any]]
     """What it would take on cards, computed from their data sheets; nothing where its attention has no kernel."""
 
-    def values(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
     """The plan, without memory for the weights. Data on this machine is loaded, and tokenised where needed.
@@ -93,7 +90,7 @@ def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
         memory_bytes=memory,
         state_bytes=state_bytes(shape, config.context),
         data=facts,
-        on_cards=[one.values() for one in predict(config, shape, parameters, on_card, processes)],
+        on_cards=[asdict(one) for one in predict(config, shape, parameters, on_card, processes)],
     )
 
 

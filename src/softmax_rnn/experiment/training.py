@@ -16,10 +16,11 @@ from typing import Any
 
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.console import ERR
+from softmax_rnn.data.rows import LoadedData
 from softmax_rnn.errors import InputError
-from softmax_rnn.experiment.config import RunConfig, differences, read_config, resolve, result_of
+from softmax_rnn.experiment.config import RunConfig, differences, resolve, result_of
 from softmax_rnn.experiment.network import build_network, explanation, save_network, state_bytes
-from softmax_rnn.experiment.run_data import RunData, load_run_data
+from softmax_rnn.experiment.run_data import load_run_data
 from softmax_rnn.experiment.run_plan import check_memory
 from softmax_rnn.experiment.score_probe import score_probe
 from softmax_rnn.train.checkpoint import Writer
@@ -27,7 +28,7 @@ from softmax_rnn.train.folder import RunFolder
 from softmax_rnn.train.job import Job, Outcome, run_job
 from softmax_rnn.train.processes import process_group, this_share
 from softmax_rnn.train.trackers import check_trackers
-from softmax_rnn.validation import check_output, read_json
+from softmax_rnn.validation import check_output, read_json, read_settings
 
 ROW_SUMS = "nonpositive_row_sums"
 """The name of a count in a result: row sums that were 0 or negative, in training and evaluation."""
@@ -59,7 +60,7 @@ def check_run(config: RunConfig, output: str | Path, processes: int) -> None:
         check_memory(config, processes)
 
 
-def _run(config: RunConfig, data: RunData, folder: RunFolder, quiet: bool) -> Outcome:
+def _run(config: RunConfig, data: LoadedData, folder: RunFolder, quiet: bool) -> Outcome:
     network = build_network(config, data.vocab_size)
     facts = {
         "config_hash": config.content_hash(),
@@ -119,7 +120,7 @@ def check_folder(config: RunConfig, folder: RunFolder) -> None:
     """Refuse a folder that holds another run, or something else altogether, or that cannot be written."""
     check_output(folder.path, folder=True)
     if folder.config.exists():
-        changed = differences(resolve(read_config(folder.config)).content(), config.content())
+        changed = differences(resolve(read_settings(folder.config, "config")).content(), config.content())
         if changed:
             raise InputError(
                 f"output: {folder.path} holds a run with other settings ({_first(changed)}); choose another folder"

@@ -10,8 +10,8 @@ from typing import Any
 
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from softmax_rnn.data.rows import Row, Rows, RowStream
-from softmax_rnn.data.text import TextData, load_text
+from softmax_rnn.data.rows import LoadedData, Row, Rows, RowStream
+from softmax_rnn.data.text import load_text
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.settings import LineariseConfig
 from softmax_rnn.train.batches import Order
@@ -71,7 +71,7 @@ def load_texts(config: LineariseConfig, tokenizer: PreTrainedTokenizerBase, cont
     return Texts(train, held_out, [one.facts | {"text": name} for name, one in zip(names, loaded, strict=True)])
 
 
-def _some(data: TextData, most: int) -> list[Row]:
+def _some(data: LoadedData, most: int) -> list[Row]:
     """The first held-out rows, all of them if there are fewer."""
     return [data.test[i] for i in range(min(most, len(data.test)))]
 

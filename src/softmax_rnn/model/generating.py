@@ -217,7 +217,6 @@ def generate_command(
     sampling: Sampling | None = None,
     state_in: str | Path | None = None,
     state_out: str | Path | None = None,
-    device: torch.device | str | None = None,
     on_text: Callable[[str], object] = lambda text: None,
 ) -> Generated:
     """What ``softmax-rnn generate MODEL "prompt"`` does: load, convert, read a state, generate, save the state."""
@@ -236,8 +235,6 @@ def generate_command(
     tokenizer = load_tokenizer(model_name)
     if variant is not None:
         model = convert(model, variant)
-    if device is not None:
-        model.to(torch.device(device))  # pyright: ignore[reportArgumentType]
     cache = None
     if isinstance(model, ForeignModel) or isinstance(model.config, SoftmaxRNNConfig):
         specs = specs_of(model)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from softmax_rnn import hub
-from softmax_rnn.errors import InputError
+from softmax_rnn.errors import InputError, first_line
 from softmax_rnn.model.configuration import SoftmaxRNNConfig
 
 SHOWN = 4
@@ -47,7 +47,8 @@ def load_model(
     except InputError as error:
         raise InputError(f"model: {name}: {error}") from error
     except Exception as error:  # files that are absent, damaged or of another model raise errors of all kinds
-        raise InputError(f"model: {name} cannot be loaded: {_first_line(error)}") from error
+        said = f"{type(error).__name__}: {first_line(error, 'no message')}"
+        raise InputError(f"model: {name} cannot be loaded: {said}") from error
     check_complete(name, model, info)
     check_finite(name, model)
     return model.to(device or "cpu").eval()
@@ -83,11 +84,6 @@ def check_finite(name: str | Path, model: PreTrainedModel) -> None:
 def _listed(names: list[str]) -> str:
     more = len(names) - SHOWN
     return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 import softmax_rnn.model  # noqa: F401  registers our configuration and model with the Auto classes
 from softmax_rnn import hub
 from softmax_rnn.cached_folder import cached, key
-from softmax_rnn.errors import InputError, RunError
+from softmax_rnn.errors import InputError, RunError, first_line
 from softmax_rnn.files import cache_folder
 from softmax_rnn.hub import SHORT_NAMES
 from softmax_rnn.installation import packages_folder
@@ -60,8 +60,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         with quiet():
             return AutoTokenizer.from_pretrained(str(name), trust_remote_code=False, local_files_only=local)
     except Exception as error:  # the tokenizers library raises Exception itself
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"tokenizer: the one of {name} cannot be loaded: {first}") from error
+        raise InputError(f"tokenizer: the one of {name} cannot be loaded: {first_line(error)}") from error
 
 
 def _packaged(name: str, dtype: torch.dtype) -> PreTrainedModel:

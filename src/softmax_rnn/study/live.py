@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.live import Live
 from rich.table import Table
 
-from softmax_rnn.console import ERR, about, plural
+from softmax_rnn.console import ERR, about, plural, say
 from softmax_rnn.study.runner import Event
 from softmax_rnn.study.runs import PlannedRun
 from softmax_rnn.train.folder import RunFolder
@@ -55,7 +55,7 @@ class StudyTable:
             if event.state == "finished":
                 self._seconds.append(event.seconds)
         if self._live is None:
-            ERR.print(self._line(event), markup=False, highlight=False, soft_wrap=True)
+            say(self._line(event))
 
     def _line(self, event: Event) -> str:
         done = sum(state == "finished" for state in self._states.values())

@@ -13,7 +13,6 @@ message, and the one before it is taken.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from softmax_rnn.errors import InputError
-from softmax_rnn.files import write_folder
+from softmax_rnn.files import file_hash, write_folder
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -50,7 +49,7 @@ def write_checkpoint(folder: Path, step: int, files: Mapping[str, Writer], keep:
         for name, write in files.items():
             write(unfinished / name)
             _to_disk(unfinished / name)
-            manifest[name] = {"bytes": (unfinished / name).stat().st_size, "sha256": _digest(unfinished / name)}
+            manifest[name] = {"bytes": (unfinished / name).stat().st_size, "sha256": file_hash(unfinished / name)}
         content = json.dumps({"format": FORMAT, "step": step, "files": manifest}, indent=1)
         (unfinished / MANIFEST).write_text(content, encoding="utf-8")
         _to_disk(unfinished / MANIFEST)
@@ -108,7 +107,7 @@ def damage(path: Path) -> str | None:
             return f"{name} is missing"
         if file.stat().st_size != size:
             return f"{name} has {file.stat().st_size} bytes, not {size}"
-        if _digest(file) != digest:
+        if file_hash(file) != digest:
             return f"the content of {name} has changed"
     return None
 
@@ -119,11 +118,6 @@ def _candidates(folder: Path) -> list[Path]:
         return []
     named = [path for path in folder.iterdir() if path.name.removeprefix(_PREFIX).isdigit()]
     return sorted((path for path in named if path.name.startswith(_PREFIX)), reverse=True)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _to_disk(path: Path) -> None:

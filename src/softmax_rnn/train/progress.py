@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 
-from softmax_rnn.console import ERR
+from softmax_rnn.console import ERR, bar_with_text, say
 
 
 class TrainProgress:
@@ -21,15 +21,7 @@ class TrainProgress:
 
     def __enter__(self) -> Self:
         if not self._quiet and ERR.is_terminal:
-            columns = (
-                TextColumn(self._title, markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[said]}", markup=False),
-            )
-            self._bar = Progress(*columns, console=ERR)
+            self._bar = bar_with_text(self._title, "said")
             self._task = self._bar.add_task(self._title, total=self._steps, said="")
             self._bar.start()
         return self
@@ -66,7 +58,7 @@ class TrainProgress:
     def say(self, message: str, *, always: bool = False) -> None:
         """A separate line; ``always``: even where everything else is quiet."""
         if always or not self._quiet:
-            ERR.print(message, markup=False, highlight=False, soft_wrap=True)
+            say(message)
 
 
 def duration(seconds: float) -> str:
