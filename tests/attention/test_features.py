@@ -12,6 +12,7 @@ import torch
 
 from attention.compare import assert_close, seeded
 from softmax_rnn.attention.algebra import n_features
+from softmax_rnn.attention.circular import CircularFeatures, walk_features
 from softmax_rnn.attention.features import (
     SymmetricFeatures,
     monomials,
@@ -197,3 +198,33 @@ def test_a_feature_map_without_a_function_is_named():
 
     with pytest.raises(NotImplementedError, match="Strange has no method features"):
         mapped(Strange(), torch.ones(2))
+
+
+CIRCLES = {
+    "taylor 2": taylor_score(2),
+    "square": power_score(2),
+    "without 1": Polynomial(coefficients=(0.5, 0.0, -1.5)),
+    "without 0": Polynomial(coefficients=(0.0, 3.0, 0.25)),
+}
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("score", CIRCLES.values(), ids=CIRCLES)
+def test_features_in_a_circle_are_the_same_in_another_order(score, dim):
+    plain, circle = SymmetricFeatures(score, dim), walk_features(score, dim)
+    assert isinstance(circle, CircularFeatures)
+    x, rows = seeded(2, dim, 4, seed=1), seeded(2, 4, 3, seed=3)
+    for own in (None, rows):
+        assert_close(circle.query(x, own), circle.arranged(plain.query(x, own)), 1e-14)
+        grad = seeded(2, plain.count, 4, seed=4)
+        expected = plain.query_backward(x, grad.clone(), own)
+        assert_close(circle.query_backward(x, circle.arranged(grad), own), expected, 1e-13)
+    assert_close(circle.in_order(circle.key(x)), plain.key(x), 1e-14)
+    grad = seeded(2, plain.count, 4, seed=5)
+    assert_close(circle.key_backward(x, circle.arranged(grad)), plain.key_backward(x, grad), 1e-13)
+    assert torch.equal(circle.in_order(circle.arranged(grad)), grad)
+
+
+@pytest.mark.parametrize("score", [taylor_score(1), taylor_score(3)])
+def test_other_degrees_have_the_order_of_index_lists(score):
+    assert type(walk_features(score, 3)) is SymmetricFeatures

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from softmax_rnn.attention import prologue
-from softmax_rnn.attention.algebra import can_be_negative
+from softmax_rnn.attention.algebra import can_be_negative, n_features
 from softmax_rnn.attention.buffer import Buffers
 from softmax_rnn.attention.call import Call
 from softmax_rnn.attention.channel_decay import ChannelDecay
 from softmax_rnn.attention.contraction import Contraction, NegativeRows, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.epilogue import Rows, epilogue
+from softmax_rnn.attention.forms.chunked import span_length
 from softmax_rnn.attention.host_sync import hint, may_sync, traced
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose, choose_for_step
 from softmax_rnn.attention.quick_step import enable_quick_steps
@@ -23,9 +24,6 @@ from softmax_rnn.attention.state import State
 from softmax_rnn.attention.structures import past_of
 from softmax_rnn.attention.work import Positions, Work
 from softmax_rnn.attention.write import written
-
-SPAN = 2048
-"""Positions that a long forward pass works on at once."""
 
 
 def run(call: Call, form: str | None) -> Tensor:
@@ -66,18 +64,24 @@ def _full_precision(device: str) -> AbstractContextManager[object]:
 
 def _goes_in_spans(call: Call, plan: Plan) -> bool:
     """Whether a long input goes through the state span by span: nothing is kept for a backward pass."""
-    if plan.form != "chunked" or traced(call.q) or call.shape.time <= SPAN:
+    if plan.form != "chunked" or traced(call.q) or call.segment_ids is not None:
         return False
-    return call.segment_ids is None and not call.spec.score.needs_wide_state and not call.needs_grad
+    return not call.spec.score.needs_wide_state and not call.needs_grad and call.shape.time > _span(call)
+
+
+def _span(call: Call) -> int:
+    shape, score = call.shape, call.spec.polynomial
+    assert score is not None
+    return span_length(n_features(score, call.spec.width(shape.key_dim)), shape.batch * shape.heads * shape.key_dim)
 
 
 def _run_in_spans(call: Call, plan: Plan) -> Tensor:
     """The same outputs with temporary tensors of a span's length: these stay in the cache, their memory is reused."""
-    shape, state = call.shape, call.fresh_state()
+    shape, state, length = call.shape, call.fresh_state(), _span(call)
     output = call.v.new_empty(*call.q.shape[:3], shape.value_dim, dtype=call.dtype)
-    for start in range(0, shape.time, SPAN):
-        piece = call.span(slice(start, min(start + SPAN, shape.time)))
-        output[:, :, start : start + SPAN], after = _run(_positions(piece, state), plan)
+    for start in range(0, shape.time, length):
+        piece = call.span(slice(start, min(start + length, shape.time)))
+        output[:, :, start : start + length], after = _run(_positions(piece, state), plan)
         assert after is not None
         state = after
     return output

@@ -125,6 +125,11 @@ class SymmetricFeatures:
         """F."""
         return sum(self.sizes)
 
+    @property
+    def are_the_input(self) -> bool:
+        """Whether f(x) = x, so that φ changes nothing."""
+        return self.score.orders == (1,) and self.score.coefficients[1] == 1
+
     def key(self, k: Float[Tensor, "G D C"], out: Tensor | None = None) -> Float[Tensor, "G F C"]:
         """The monomials of the score's orders, one after another; ``out`` is memory to write them to."""
         if self.score.orders == (1,):
@@ -161,7 +166,7 @@ class SymmetricFeatures:
         self, features: Float[Tensor, "G F C"], rows: Float[Tensor, "G C O"] | None, in_place: bool = False
     ) -> Float[Tensor, "G F C"]:
         """Monomials of queries times multinomial and coefficient."""
-        if rows is None and self.score.orders == (1,) and self.score.coefficients[1] == 1:
+        if rows is None and self.are_the_input:
             return features
         column = weight_column(self.score, self.dim, rows is None, features.dtype, features.device)
         own = in_place and self.score.orders != (1,)  # of order 1 alone the features are the input itself
@@ -181,6 +186,14 @@ class SymmetricFeatures:
             first, rest = factor_places(self.dim, n, x.device)
             levels.append(x.index_select(1, first) * levels[-1].index_select(1, rest))
         return torch.cat([levels[n] for n in self.score.orders], dim=1)
+
+    def arranged(self, state: Float[Tensor, "N F U"]) -> Float[Tensor, "N F U"]:
+        """A copy of a state with its rows in the order of these features."""
+        return state.clone()
+
+    def in_order(self, state: Float[Tensor, "N F U"]) -> Float[Tensor, "N F U"]:
+        """The other way round: the order of `monomials`, in which states are handed on."""
+        return state
 
     def key_backward(self, k: Tensor, grad: Float[Tensor, "G F C"]) -> Float[Tensor, "G D C"]:
         """The gradient of k from that of ``key(k)``."""

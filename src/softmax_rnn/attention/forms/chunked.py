@@ -30,13 +30,22 @@ if TYPE_CHECKING:
 
 FEW_FEATURES = 128
 """Up to so many, many chunks are one call."""
-CHUNK_NUMBERS = 2**22
+CHUNK_NUMBERS = 5 * 2**18
 """Features of one side that are in memory at once, over the heads of a group."""
 
 
 def chunk_length(features: int) -> int:
     """Positions per chunk of a long input: the more features, the more expensive the state between chunks."""
-    return 64 if features <= 128 else 128 if features <= 1024 else 256
+    return 64 if features <= 128 else 128
+
+
+SPAN_NUMBERS = 2**20
+"""Queries of a span: it and the tensors made of it should stay in the cache."""
+
+
+def span_length(features: int, numbers: int) -> int:
+    """Positions, of so many numbers each, that a long forward pass works on at once; a state costs time per span."""
+    return max(SPAN_NUMBERS // numbers, 4 * features, 256) // 256 * 256
 
 
 class Chunked(Form):

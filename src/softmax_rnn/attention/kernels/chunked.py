@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from softmax_rnn.attention.channel_decay import ChannelDecay
+from softmax_rnn.attention.circular import walk_features
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.host_sync import traced
@@ -30,12 +31,13 @@ from softmax_rnn.attention.kernels.blocks import Group
 from softmax_rnn.attention.kernels.chunks import Given, Inputs, Layout, times
 from softmax_rnn.attention.kernels.folding import channels_fit_float32
 from softmax_rnn.attention.kernels.stacked_chunks import can_stack, stacked
+from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.second_derivative import once
 
 
 def values_and_ones(job: Contraction) -> Float[Tensor, "B K T U"]:
     """U = [v, 1], with 0 for keys that nobody sees."""
-    u = torch.nn.functional.pad(job.v, (0, 1), value=1.0) if job.wants_row_sum else job.v
+    u = torch.cat([job.v, job.v.new_ones(1).expand(*job.v.shape[:-1], 1)], -1) if job.wants_row_sum else job.v
     mask = job.visibility.key_mask
     return u if mask is None else u * mask[:, None, :, None]
 
@@ -57,7 +59,8 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
 
         return levelled(job, state)
     dtype, decay = job.q.dtype, job.decay
-    layout = layout_of(job, strict=isinstance(decay, ChannelDecay) and decay.reads_before_decay)
+    strict = isinstance(decay, ChannelDecay) and decay.reads_before_decay
+    layout = layout_of(job, strict, walk_features)
     if layout.is_wide:
         job = job.widened()
     u = values_and_ones(job)
@@ -79,11 +82,15 @@ def chunked(job: Contraction, state: Any = None) -> tuple[Sums, Any]:
     return split_sums(job, y.to(dtype)), state.unflatten(0, (batch, kv_heads)).to(dtype)
 
 
-def layout_of(job: Contraction, strict: bool) -> Layout:
+def layout_of(
+    job: Contraction,
+    strict: bool,
+    features_of: Callable[[Polynomial, int], SymmetricFeatures] = SymmetricFeatures,
+) -> Layout:
     """How the chunks of a contraction lie."""
     polynomial = job.score.finite_features
     assert polynomial is not None
-    features = SymmetricFeatures(polynomial, job.k.shape[-1])
+    features = features_of(polynomial, job.k.shape[-1])
     by_channel = isinstance(job.decay, ChannelDecay)
     sizes = (*job.k.shape[:2], job.q.shape[2], job.k.shape[2])
     layout = Layout(features, job.visibility, *sizes, by_channel=by_channel, strict=strict)  # pyright: ignore[reportCallIssue]
@@ -115,12 +122,13 @@ class _Chunked(torch.autograd.Function):
 
 def walk_forward(given: Given, layout: Layout) -> tuple[Float[Tensor, "M G T U"], Float[Tensor, "M F U"]]:
     """The sums, and the state after them."""
-    q, u, state = given[0], given[2], given[4]
-    y, end = q.new_empty(*q.shape[:3], u.shape[-1]), state.clone()
+    q, u = given[0], given[2]
+    y, end = q.new_empty(*q.shape[:3], u.shape[-1]), layout.features.arranged(given[4])
     for place in layout.spans(given[3] is not None):
         inputs, out = Inputs.at(place, given, layout), y[:, :, place]
         if can_stack(inputs):
-            return stacked(inputs, state)
+            y, end = stacked(inputs, end)
+            break
         for group in inputs.layout.groups():
             running = end[group.heads]
             for chunk in inputs.chunks(group, inputs.layout.places()):
@@ -132,7 +140,7 @@ def walk_forward(given: Given, layout: Layout) -> tuple[Float[Tensor, "M G T U"]
             inputs.leave_(running, group.heads)
         if inputs.row_factor is not None:
             out.mul_(inputs.row_factor[:, None])
-    return y, end
+    return y, layout.features.in_order(end)
 
 
 def walk_backward(
@@ -143,11 +151,18 @@ def walk_backward(
     d_end: Float[Tensor, "M F U"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
     """The gradients of q, k, u, the decay and the state; that of the decay where the outputs and the last state are."""
-    if sums is None:
-        return chunk_gradients(given, layout, dy, d_end).all
-    y, end = sums
-    ends = None if d_end is None else d_end * end
-    return chunk_gradients(given, layout, dy, d_end, lambda at: row_dots(dy[:, :, at], y[:, :, at]).sum(1), ends).all
+    features, at_query, ends = layout.features, None, None
+    if sums is not None:
+        y, end = sums
+        ends = None if d_end is None else features.arranged(d_end * end)
+
+        def at_query(at: slice) -> Float[Tensor, "M C"]:
+            return row_dots(dy[:, :, at], y[:, :, at]).sum(1)
+
+    given = (*given[:4], features.arranged(given[4]), given[5])
+    d_end = None if d_end is None else features.arranged(d_end)
+    grads = chunk_gradients(given, layout, dy, d_end, at_query, ends)
+    return grads.q, grads.k, grads.u, grads.decay, features.in_order(grads.state)
 
 
 def row_dots(x: Float[Tensor, "*rows U"], y: Float[Tensor, "*rows U"]) -> Float[Tensor, "*rows"]:
@@ -165,11 +180,6 @@ class Gradients:
     u: Float[Tensor, "M T U"]
     state: Float[Tensor, "M F U"]
     decay: Tensor | None
-
-    @property
-    def all(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor]:
-        """In the order of the tensors."""
-        return self.q, self.k, self.u, self.decay, self.state
 
     def at(self, place: slice, inputs: Inputs) -> Gradients:
         """Those of a span, to be filled; dy with the factors of its rows."""
@@ -189,7 +199,7 @@ def chunk_gradients(
 ) -> Gradients:
     """All gradients of the walks over the chunks, from those of the outputs and of the last state.
 
-    That of the decay where ``at_query`` gives dy_i·y_i at some places; ``ends`` is d_end ⊙ end.
+    States have the order of the layout's features. That of the decay where ``at_query`` gives dy_i·y_i at some places; ``ends`` is d_end ⊙ end.
     """
     q, k, u, decay, state, _ = given
     d_state = torch.zeros_like(state) if d_end is None else d_end.clone()

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from softmax_rnn.attention.circular import walk_features
 from softmax_rnn.attention.contraction import Contraction, NegativeRows
 from softmax_rnn.attention.decay import RunningDecay
-from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.kernels import blockwise, chunked
 from softmax_rnn.attention.kernels.block import Work
 from softmax_rnn.attention.kernels.chunks import Layout
@@ -180,7 +180,7 @@ def chunked_sums(flat: Flat, layout: Layout) -> tuple[Tensor, Tensor]:
 def _layout(q: Tensor, k: Tensor, first_key: Tensor | None, score: str, sizes: list[int]) -> Layout:
     polynomial = _score(score).as_polynomial
     assert polynomial is not None
-    features = SymmetricFeatures(polynomial, k.shape[-1])
+    features = walk_features(polynomial, k.shape[-1])
     flags = (bool(flag) for flag in sizes[2:])
     return Layout(features, Visibility(None, first_key), *sizes[:2], q.shape[1], k.shape[1], *flags)  # pyright: ignore[reportCallIssue]
 

@@ -1,8 +1,9 @@
-"""Many chunks in one call: where features are few, the states between all chunks fit the memory.
+"""Many chunks in one call: where features are few, the states between them fit the cache.
 
     S_c = Σ_{j in chunk c} φ(k_j) U_jᵀ      y_i = φ(q_i) (S + Σ_{b<c} S_b) + Σ_{j≤i in c} f(q_i·k_j) U_j
 
-A loop over chunks of few features spends its time in calls.
+A loop over chunks of few features spends its time in calls. The positions of a head lie side by side in memory, so its
+chunks need no copy to become a batch of products.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.forms import chunked as form
 from softmax_rnn.attention.kernels.chunks import Inputs
 
-STATE_NUMBERS = 2**21
-"""Numbers of states that are in memory at once."""
+NUMBERS_AT_ONCE = 2**18
+"""States, or weights inside chunks, that are in memory at once: they should stay in the cache."""
 
 
 def can_stack(inputs: Inputs) -> bool:
@@ -29,36 +30,42 @@ def can_stack(inputs: Inputs) -> bool:
 
 
 def stacked(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Float[Tensor, "M G T U"], Float[Tensor, "M F U"]]:
-    """The outputs and the state after them, as many chunks at once as fit the memory."""
-    time, chunk = inputs.layout.time, inputs.layout.chunk
-    length = max(STATE_NUMBERS // state.numel(), 1) * chunk
-    outputs = []
-    for start in range(0, time, length):
-        stop = min(start + length, time)
-        q, k, u = inputs.q[:, :, start:stop], inputs.k[:, start:stop], inputs.u[:, start:stop]
-        y, state = _stretch(inputs, q, k, u, state)
-        outputs.append(y)
-    return torch.cat(outputs, dim=2) if len(outputs) > 1 else outputs[0], state
+    """The outputs and the state after them: some heads, or a stretch of one, at a time."""
+    layout, (heads, groups, time) = inputs.layout, inputs.q.shape[:3]
+    chunks = max(NUMBERS_AT_ONCE // max(state[0].numel(), groups * layout.chunk**2), 1)
+    some, length = max(chunks * layout.chunk // time, 1), chunks * layout.chunk
+    y, end = inputs.q.new_empty(heads, groups, time, state.shape[-1]), torch.empty_like(state)
+    for first in range(0, heads, some):
+        here = slice(first, first + some)
+        running = state[here]
+        for start in range(0, time, length):
+            place = slice(start, min(start + length, time))
+            q, k, u = inputs.q[here, :, place], inputs.k[here, place], inputs.u[here, place]
+            y[here, :, place], running = _stretch(layout.features, layout.chunk, q, k, u, running)
+        end[here] = running
+    return y, end
 
 
-def _stretch(inputs: Inputs, q: Tensor, k: Tensor, u: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    features, chunk = inputs.layout.features, min(inputs.layout.chunk, k.shape[1])
+def _stretch(
+    features: SymmetricFeatures, chunk: int, q: Tensor, k: Tensor, u: Tensor, state: Float[Tensor, "N F U"]
+) -> tuple[Float[Tensor, "N G T U"], Float[Tensor, "N F U"]]:
     heads, groups, time = q.shape[:3]
+    chunk = min(chunk, time)
     count = -(-time // chunk)
     more = count * chunk - time
     if more:  # keys and values of 0 add nothing
         q, k, u = (F.pad(x, (0, 0, 0, more)) for x in (q, k, u))
     k, u = (x.unflatten(1, (count, chunk)).flatten(0, 1) for x in (k, u))
     q = q.unflatten(2, (count, chunk)).transpose(1, 2).reshape(heads * count, groups * chunk, -1)
-    states = _summed(features, k, u).unflatten(0, (heads, count))
-    before = torch.empty_like(states)
-    for n in range(count):  # faster than a running sum along an axis in the middle
-        before[:, n], state = state, state + states[:, n]
-    weights = features.score.series().value(torch.bmm(q, k.mT))
+    sums = _summed(features, k, u).unflatten(0, (heads, count))
+    states = torch.cat([state[:, None], sums], 1).cumsum_(1)
+    weights = torch.bmm(q, k.mT)
+    if not features.are_the_input:
+        weights = features.score.series().value(weights)
     weights.view(heads * count, groups, chunk, chunk).tril_()
-    y = _read(features, q, before.flatten(0, 1)).baddbmm_(weights, u)
+    y = _read(features, q, states[:, :-1].flatten(0, 1)).baddbmm_(weights, u)
     y = y.unflatten(1, (groups, chunk)).unflatten(0, (heads, count)).transpose(1, 2).flatten(2, 3)
-    return y[:, :, :time].contiguous(), state
+    return y[:, :, :time], states[:, -1]
 
 
 def _summed(features: SymmetricFeatures, k: Float[Tensor, "N C D"], u: Float[Tensor, "N C U"]) -> Tensor:
@@ -66,7 +73,8 @@ def _summed(features: SymmetricFeatures, k: Float[Tensor, "N C D"], u: Float[Ten
     if features.score.degree > 1:
         return torch.bmm(features.key(k.mT), u)
     orders = {0: lambda: u.sum(1, keepdim=True), 1: lambda: torch.bmm(k.mT, u)}
-    return torch.cat([orders[n]() for n in features.score.orders], dim=1)
+    parts = [orders[n]() for n in features.score.orders]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
 def _read(features: SymmetricFeatures, q: Float[Tensor, "N R D"], states: Float[Tensor, "N F U"]) -> Tensor:

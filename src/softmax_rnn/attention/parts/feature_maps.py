@@ -66,8 +66,8 @@ class FeatureMap(Part):
         return f"{self.kind}({x})"
 
 
-LONG_HEAD = 2**14
-"""From so many numbers per head on, each head is mapped by a separate call."""
+NUMBERS_AT_ONCE = 2**17
+"""Of more numbers, some heads are mapped at a time, so that the passes over them stay in the cache of a CPU."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class EluPlusOne(FeatureMap):
         from softmax_rnn.attention.exponential import exp_
         from softmax_rnn.attention.host_sync import may_sync
 
-        is_long = x.dim() == 4 and x.shape[2] * x.shape[3] >= LONG_HEAD
-        if not is_long or not may_sync(x) or (torch.is_grad_enabled() and x.requires_grad):
+        is_short = x.dim() != 4 or x.numel() <= NUMBERS_AT_ONCE
+        if is_short or not may_sync(x) or (torch.is_grad_enabled() and x.requires_grad):
             return x.clamp(max=0).exp() + x.relu()
-        # Head by head, so that the passes stay in the cache of a CPU.
-        out, above = torch.empty_like(x, memory_format=torch.contiguous_format), x.new_empty(x.shape[2:])
-        for head, y in zip(x.flatten(0, 1), out.flatten(0, 1), strict=True):
-            exp_(torch.clamp(head, max=0, out=y)).add_(torch.clamp(head, min=0, out=above))
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        heads = max(NUMBERS_AT_ONCE // (x.shape[2] * x.shape[3]), 1)
+        for some, y in zip(x.flatten(0, 1).split(heads), out.flatten(0, 1).split(heads), strict=True):
+            exp_(torch.clamp(some, max=0, out=y)).add_(some.clamp(min=0))
         return out
 
     def needs_float64(self, q: Tensor, k: Tensor) -> bool:
