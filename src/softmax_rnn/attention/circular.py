@@ -57,7 +57,7 @@ class CircularFeatures(SymmetricFeatures):
         out = x.new_empty(count, size, columns) if out is None else out
         x = x.contiguous()
         if 0 in self.score.orders:
-            out[:, 0] = factors[0] if isinstance(factors[0], float) else factors[0][:, 0]
+            out[:, :1] = factors[0]
         if 1 in self.score.orders:
             start = 0 in self.score.orders
             torch.mul(x, factors[1], out=out[:, start : start + dim])

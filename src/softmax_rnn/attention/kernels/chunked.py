@@ -155,10 +155,7 @@ def walk_backward(
     if sums is not None:
         y, end = sums
         ends = None if d_end is None else features.arranged(d_end * end)
-
-        def at_query(at: slice) -> Float[Tensor, "M C"]:
-            return row_dots(dy[:, :, at], y[:, :, at]).sum(1)
-
+        at_query = lambda at: row_dots(dy[:, :, at], y[:, :, at]).sum(1)  # noqa: E731
     given = (*given[:4], features.arranged(given[4]), given[5])
     d_end = None if d_end is None else features.arranged(d_end)
     grads = chunk_gradients(given, layout, dy, d_end, at_query, ends)
@@ -199,7 +196,8 @@ def chunk_gradients(
 ) -> Gradients:
     """All gradients of the walks over the chunks, from those of the outputs and of the last state.
 
-    States have the order of the layout's features. That of the decay where ``at_query`` gives dy_i·y_i at some places; ``ends`` is d_end ⊙ end.
+    States have the order of the layout's features. The decay has a gradient where ``at_query`` gives dy_i·y_i at some
+    places; ``ends`` is d_end ⊙ end.
     """
     q, k, u, decay, state, _ = given
     d_state = torch.zeros_like(state) if d_end is None else d_end.clone()
