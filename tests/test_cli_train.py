@@ -26,6 +26,13 @@ def test_dry_run_prints_the_plan_and_makes_nothing(config, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_dry_run_of_the_papers_recipe_has_the_papers_hours_beside_the_computed_ones(capsys):
+    assert main(["train", "--recipe", "paper", "--processes", "2", "--set", "fsdp=true", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    for text in ("computed for 2 × A100 80 GB", "card hours at half of the peak", "at most 96 card hours"):
+        assert text in shown
+
+
 def test_dry_run_as_json_holds_the_settings_and_the_plan(config, capsys):
     assert main(["train", "--config", str(config), "--dry-run", "--json", "--steps", "3"]) == 0
     printed = json.loads(capsys.readouterr().out)

@@ -1,5 +1,5 @@
 """Errors of the Triton kernels in Triton's interpreter, which is chosen when a kernel is decorated: run by
-test_triton.py in a process of its own, cases in and errors out as JSON.
+test_triton.py in a process of its own, a line of JSON in for each case and a line of errors out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from triton.language import bfloat16, float32
+from triton.runtime import interpreter
 
 from attention.cases import MASKS, attention, in_pieces, inputs, literal_form, step_by_step
 from attention.compare import WEIGHT_SEED, Result, errors, run, seeded
@@ -135,11 +138,25 @@ def as_on_a_card(on: bool) -> Iterator[None]:
     form.INTERPRETED = before
 
 
+def round_to_nearest() -> None:
+    """float32 becomes bfloat16 as on a card. The interpreter cuts the lower digits off: twice the error, and biased."""
+    convert = interpreter._convert_float
+
+    def rounded(x: np.ndarray, before: Any, after: Any, mode: Any) -> np.ndarray:
+        if (before, after) != (float32, bfloat16):
+            return convert(x, before, after, mode)
+        nearest = torch.from_numpy(np.ascontiguousarray(x)).to(torch.bfloat16)
+        return nearest.view(torch.int16).numpy().view(np.uint16)
+
+    interpreter._convert_float = rounded
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    answers = {key: errors_of(case) for key, case in json.loads(sys.stdin.read()).items()}
-    print(json.dumps(answers))
+    round_to_nearest()
+    for line in sys.stdin:
+        print(json.dumps(errors_of(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

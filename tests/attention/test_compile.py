@@ -26,8 +26,12 @@ from softmax_rnn.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # inductor's own
 QUICK = [("taylor_2", "both"), pytest.param("forgetting_transformer", "plain", marks=pytest.mark.slow)]
-INDUCTOR = ["gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6", "retnet", "alibi", "performer_64"]
-LENGTHS = (40, 65)
+KINDS = ["gated_softmax", "taylor_2", "linear_elu", "deltanet", "rwkv6", "retnet", "alibi", "performer_64"]
+"""One row of each kind of contraction."""
+SHORT, LONG = (20, 33, 47), (150, 77)
+"""The planner looks at the first length of a graph: it takes all weights at once for few positions, blocks or chunks
+for more, where these serve.
+"""
 GRAPHED = [name for name in NAMES if not isinstance(VARIANTS[name].structure, KeptKeys)]
 
 
@@ -43,7 +47,7 @@ def compiled(function: Callable[..., Any], backend: str) -> tuple[Callable[..., 
     return torch.compile(function, backend=counter, fullgraph=True), counter
 
 
-def for_any_length(spec: AttentionSpec, graph: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def of_any_length(spec: AttentionSpec, graph: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The compiled function, told that its axes of time are of any length."""
 
     def function(key_mask: Tensor | None = None, segment_ids: Tensor | None = None, **tensors: Tensor) -> Tensor:
@@ -59,15 +63,20 @@ def for_any_length(spec: AttentionSpec, graph: Callable[..., Tensor]) -> Callabl
     return function
 
 
-def check(name: str, mask: str, backend: str) -> None:
+def check(name: str, mask: str, backend: str, lengths: tuple[int, ...] = LONG, told: bool = True) -> None:
+    """Outputs and gradients at all lengths. A graph that is told of them serves them all; otherwise there is one for
+    the first length, and at the second length one for all others.
+    """
     spec = VARIANTS[name]
     graph, counter = compiled(lambda tensors, masks: attend(spec, **tensors, **masks), backend)
+    function = of_any_length(spec, graph) if told else lambda **tensors: graph(tensors, {})
+    assert told or mask == "plain"
     with nonpositive.counted():
-        for time in LENGTHS:
+        for time in lengths:
             given, masks = inputs(spec, time=time), MASKS[mask](time)
-            got: Result = run(for_any_length(spec, graph), given, **masks)
+            got: Result = run(function, given, **masks)
             assert_same(got, run(lambda **tensors: attend(spec, **tensors), given, **masks), torch.float64)
-    assert counter.frame_count == 1
+    assert counter.frame_count == (1 if told else 2)
 
 
 @pytest.mark.parametrize(("name", "mask"), QUICK)
@@ -79,15 +88,32 @@ def test_one_graph_for_all_lengths(name: str, mask: str) -> None:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("name", GRAPHED)
 def test_every_row(name: str, backend: str) -> None:
-    for mask in ("plain", "both"):
-        torch._dynamo.reset()
-        check(name, mask, backend)
+    check(name, "plain", backend, SHORT, told=False)
+    torch._dynamo.reset()
+    check(name, "both", backend, LONG)
+
+
+@pytest.fixture
+def one_compiler() -> Iterator[None]:
+    """No processes that compile: they start slowly."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(compile_threads=1):
+        yield
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", INDUCTOR)
-def test_inductor(name: str) -> None:
-    check(name, "plain", "inductor")
+@pytest.mark.usefixtures("one_compiler")
+@pytest.mark.parametrize("name", GRAPHED)
+def test_every_row_with_inductor(name: str) -> None:
+    check(name, "plain", "inductor", SHORT[:2])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_compiler")
+@pytest.mark.parametrize("name", KINDS)
+def test_masks_with_inductor(name: str) -> None:
+    check(name, "both", "inductor", LONG)
 
 
 STEPS = [("taylor_2", "aot_eager")]

@@ -11,6 +11,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -49,35 +51,57 @@ QUICK = {
 }
 
 
-def interpreted(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """The errors of all cases, in a process whose kernels run in the interpreter."""
-    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
-    names = [case["name"] for case in cases.values() if "name" in case]
-    modules = {type(part).__module__ for name in names for part in VARIANTS[name].parts}
-    added = [f"import {module}" for module in sorted(modules) if not module.startswith("softmax_rnn.")]
-    done = subprocess.run(
-        [sys.executable, "-c", "; ".join([*added, "from attention.interpreted import main", "main()"])],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+class Interpreter:
+    """A process whose kernels run in the interpreter: it starts with its first case, and serves all that follow."""
+
+    def __init__(self, stderr: Path):
+        self.stderr = stderr
+        self.process: subprocess.Popen[str] | None = None
+
+    def errors_of(self, case: dict[str, Any]) -> dict[str, float]:
+        process = self.process = self.process or self._started()
+        assert process.stdin is not None and process.stdout is not None
+        print(json.dumps(case), file=process.stdin, flush=True)
+        answer = process.stdout.readline()
+        if not answer:
+            self.process = None
+            process.communicate()
+            raise AssertionError(self.stderr.read_text(encoding="utf-8"))
+        return json.loads(answer)
+
+    def _started(self) -> subprocess.Popen[str]:
+        paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        modules = {type(part).__module__ for name in NAMES for part in VARIANTS[name].parts}
+        added = [f"import {module}" for module in sorted(modules) if not module.startswith("softmax_rnn.")]
+        code = "; ".join([*added, "from attention.interpreted import main", "main()"])
+        with self.stderr.open("w") as errors:
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
+            return subprocess.Popen([sys.executable, "-c", code], **pipes, text=True, env=environment)
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.communicate()
 
 
-def assert_within(case: dict[str, Any], result: dict[str, float]) -> None:
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
+    one = Interpreter(tmp_path_factory.mktemp("interpreter") / "stderr.txt")
+    yield one
+    one.stop()
+
+
+def check(interpreter: Interpreter, case: dict[str, Any]) -> None:
+    result = interpreter.errors_of(case)
     dtype = case.get("dtype", "float32")
     gates = {} if dtype == "float32" else dict.fromkeys(result.keys() - {"output", *"qkv"}, GATE_TOLERANCE)
     wrong = {name: error for name, error in result.items() if not error <= gates.get(name, TOLERANCE[dtype])}
     assert result and not wrong, f"{case}: {wrong}"
 
 
-def test_kernels_in_the_interpreter():
-    result = interpreted(QUICK)
-    assert result.keys() == QUICK.keys()
-    for key, case in QUICK.items():
-        assert_within(case, result[key])
+def test_kernels_in_the_interpreter(interpreter):
+    for case in QUICK.values():
+        check(interpreter, case)
 
 
 MORE = {
@@ -96,31 +120,28 @@ MORE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", MORE)
-def test_more_kernels_in_the_interpreter(key):
-    assert_within(MORE[key], interpreted({key: MORE[key]})[key])
+def test_more_kernels_in_the_interpreter(key, interpreter):
+    check(interpreter, MORE[key])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SERVED)
-def test_every_row_with_every_mask(name):
+def test_every_row_with_every_mask(name, interpreter):
     one: dict[str, Any] = {"name": name}
     if VARIANTS[name].structure is not None:
         one |= {"time": 100, "key_dim": 4, "value_dim": 3}
-    ways = {"keys": {}} | ({"state": {"state": True}} if name in WITH_STATE else {})
+    ways: list[dict[str, Any]] = [{}, {"state": True}] if name in WITH_STATE else [{}]
     if name in WITH_STATE and VARIANTS[name].score.degree == 1:
-        ways["walk"] = {"state": True, "walks": 1}
-    cases = {f"{way}, {mask}": one | options | {"mask": mask} for way, options in ways.items() for mask in MASKS}
-    for key, found in interpreted(cases).items():
-        assert_within(cases[key], found)
+        ways.append({"state": True, "walks": 1})
+    for options, mask in product(ways, MASKS):
+        check(interpreter, one | options | {"mask": mask})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_STATE)
-def test_split_and_resumed(name):
-    case = {"name": name, "state": True}
-    cases = {how: case | {"how": how} for how in ("pieces", "steps")}
-    for key, result in interpreted(cases).items():
-        assert_within(cases[key], result)
+def test_split_and_resumed(name, interpreter):
+    for how in ("pieces", "steps"):
+        check(interpreter, {"name": name, "state": True, "how": how})
 
 
 HALF = {
@@ -137,36 +158,28 @@ HALF = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_half_precision(dtype):
-    # The page about GPUs has the error of the one that misses.
-    missed = {"order 2, state"} if dtype == "bfloat16" else set()
-    cases = {key: case | {"dtype": dtype} for key, case in HALF.items() if key not in missed}
-    for key, result in interpreted(cases).items():
-        assert_within(cases[key], result)
+def test_half_precision(dtype, interpreter):
+    for case in HALF.values():
+        check(interpreter, case | {"dtype": dtype})
 
 
-WHOLE = ["softmax", "gated_softmax", "forgetting_transformer", "taylor_2", "taylor_4", "linear_elu"]
+WHOLE = ["softmax", "forgetting_transformer", "taylor_2", "taylor_4", "linear_elu", "simple_gla"]
+"""The page about GPUs has the errors of the rows that miss."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
-def test_half_precision_through_the_whole_of_attend(name):
-    """Rows that are divided by their sum; the page about GPUs has the errors of those that a norm follows."""
-    for dtype in ("bfloat16", "float16"):
-        case = {"name": name, "dtype": dtype}
-        cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
-        for key, result in interpreted(cases).items():
-            assert_within(cases[key], result)
+def test_half_precision_through_the_whole_of_attend(name, interpreter):
+    for dtype, state in product(("bfloat16", "float16"), (False, True) if name in WITH_STATE else (False,)):
+        check(interpreter, {"name": name, "dtype": dtype, "state": state})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dims", [(3, 1), (16, 16), (20, 33), (32, 7)])
 @pytest.mark.parametrize("name", ["gated_softmax_decay", "linear_elu", "taylor_2"])
-def test_any_dimensions(name, dims):
-    case = {"name": name, "key_dim": dims[0], "value_dim": dims[1]}
-    cases = {"keys": case} | ({"state": case | {"state": True}} if name in WITH_STATE else {})
-    for key, result in interpreted(cases).items():
-        assert_within(cases[key], result)
+def test_any_dimensions(name, dims, interpreter):
+    for state in (False, True) if name in WITH_STATE else (False,):
+        check(interpreter, {"name": name, "key_dim": dims[0], "value_dim": dims[1], "state": state})
 
 
 def test_on_a_cpu_it_says_how_to_run_the_interpreter():

@@ -22,6 +22,12 @@ def test_the_papers_recipe_takes_less_than_the_paper_states_and_more_than_its_pr
     assert result["fits"]
 
 
+def test_the_papers_hours_stand_beside_its_own_run_alone():
+    assert plan_run(resolve(PAPER)).paper_card_hours == PAPER_CARD_HOURS
+    assert plan_run(resolve({**PAPER, "steps": 50_000})).paper_card_hours is None
+    assert plan_run(resolve({**PAPER, "size": "nano"})).paper_card_hours is None
+
+
 def test_faster_cards_take_less_and_more_steps_take_more():
     result = hours()
     assert [*result] == [card.name for card in CARDS]

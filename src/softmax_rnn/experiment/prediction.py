@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from softmax_rnn.attention.forms import FORMS
 from softmax_rnn.attention.forms.triton import has_kernel
 from softmax_rnn.attention.situation import Situation
+from softmax_rnn.experiment.recipes import RECIPES
 
 if TYPE_CHECKING:
     from softmax_rnn.experiment.config import RunConfig
@@ -53,6 +54,13 @@ class Prediction:
     step_seconds: float
     card_hours_at_peak: float
     card_hours: float
+
+
+def stated_card_hours(config: RunConfig) -> int | None:
+    """What the paper states for this run, None where it is another one."""
+    known = RECIPES["paper"].settings
+    same = all(getattr(config, name) == known[name] for name in ("size", "context", "steps", "batch_size"))
+    return PAPER_CARD_HOURS if config.recipe == "paper" and same else None
 
 
 def predict(

@@ -24,7 +24,7 @@ from softmax_rnn.data.tasks.task import Task
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import RunConfig
 from softmax_rnn.experiment.network import model_config, state_bytes
-from softmax_rnn.experiment.prediction import predict
+from softmax_rnn.experiment.prediction import predict, stated_card_hours
 from softmax_rnn.experiment.run_data import load_run_data, on_hub, vocabulary_guess
 from softmax_rnn.model import SoftmaxRNNConfig, SoftmaxRNNForCausalLM
 from softmax_rnn.train.processes import on_cpu
@@ -58,6 +58,8 @@ class RunPlan:
     data: dict[str, Any]
     on_cards: list[dict[str, Any]]
     """What it would take on cards, computed from their data sheets; nothing where its attention has no kernel."""
+    paper_card_hours: int | None
+    """What the paper states, where this is its run."""
 
 
 def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
@@ -91,6 +93,7 @@ def plan_run(config: RunConfig, processes: int = 1) -> RunPlan:
         state_bytes=state_bytes(shape, config.context),
         data=facts,
         on_cards=[asdict(one) for one in predict(config, shape, parameters, on_card, processes)],
+        paper_card_hours=stated_card_hours(config),
     )
 
 

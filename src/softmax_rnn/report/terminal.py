@@ -134,8 +134,13 @@ def print_plan(plan: dict[str, Any]) -> None:
             ("memory, estimated", f"{plan['memory_bytes'] / 1e9:.2f} GB per process"),
             ("decoding state after a context", f"{plan['state_bytes']:,} bytes"),
             *(_on_card(one) for one in plan.get("on_cards", [])),
+            *_in_the_paper(plan.get("paper_card_hours")),
         ],
     )
+
+
+def _in_the_paper(hours: int | None) -> list[tuple[str, str]]:
+    return [] if hours is None else [("the paper states", f"2 × A100 80 GB, at most {hours} card hours")]
 
 
 def _on_card(one: dict[str, Any]) -> tuple[str, str]:
