@@ -128,8 +128,9 @@ def test_more_kernels_in_the_interpreter(key, interpreter):
 @pytest.mark.parametrize("name", SERVED)
 def test_every_row_with_every_mask(name, interpreter):
     one: dict[str, Any] = {"name": name}
-    if VARIANTS[name].structure is not None:
-        one |= {"time": 100, "key_dim": 4, "value_dim": 3}
+    if (structure := VARIANTS[name].structure) is not None:
+        longer = {} if isinstance(structure, Levels) else {"time": 100}  # than its window
+        one |= longer | {"key_dim": 4, "value_dim": 3}
     ways: list[dict[str, Any]] = [{}, {"state": True}] if name in WITH_STATE else [{}]
     if name in WITH_STATE and VARIANTS[name].score.degree == 1:
         ways.append({"state": True, "walks": 1})

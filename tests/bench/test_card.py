@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 import torch
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.attention.kernels.triton import tiles
 from softmax_rnn.attention.variants import VARIANTS
-from softmax_rnn.bench import card
-from softmax_rnn.bench.results import Results
+from softmax_rnn.bench import card, decode, model_step, train
+from softmax_rnn.bench.results import Results, Task, run
+from softmax_rnn.bench.timing import Times
 from softmax_rnn.bench.verify import check_variant
 
 NO_CARD = not torch.cuda.is_available()
@@ -62,6 +66,73 @@ def test_checks_of_one_form_on_a_device():
         ("chunked", "float32", True),
     ]
     assert list(check_variant("linear_elu", "cpu", ("triton",))) == []
+
+
+QUICK = ["forward at T=2048, D=64: gated_softmax_decay", "a step beside its two products: taylor_2, D=32"]
+OF_LLAMA = "training step, 1024 tokens"
+
+
+def on_other_devices() -> list[object]:
+    """What is measured on a card, but for tiles; transformers' Llama reads values of its mask in training."""
+    tasks = [*card.attention_tasks(quick=True), *decode.decode_tasks(quick=True), *model_step.model_tasks(quick=True)]
+    there = [task for task in tasks[1:] if not task.title.startswith((OF_LLAMA, "size of the state"))]
+    slow = [pytest.mark.slow]
+    return [pytest.param(task, id=task.title, marks=[] if task.title in QUICK else slow) for task in there]
+
+
+@pytest.mark.parametrize("task", on_other_devices())
+def test_what_is_measured_runs_on_a_device_without_values(task: Task) -> None:
+    """All tensors are on the default device, and the host reads none of them."""
+    with torch.device("meta"):
+        results = run([task])
+    assert results.rows or results.claims
+
+
+@pytest.mark.slow
+def test_our_training_step_runs_on_a_device_without_values() -> None:
+    with torch.device("meta"):
+        ids = model_step._ids(16)
+        for name in ("softmax", *model_step.OTHERS):
+            loss = model_step.training_step(model_step.ours(name, "nano"), ids)()
+            assert isinstance(loss, torch.Tensor) and loss.device.type == "meta"
+
+
+def test_the_fastest_tile_that_fits_is_kept(monkeypatch, tmp_path):
+    """The card is a stand-in: its clock prefers the last candidate that it can hold."""
+    from triton.runtime.errors import OutOfResources
+
+    known = list(tiles.candidates("block_sums", "sm80", "bfloat16"))
+    tried: list[tiles.Tile] = []
+
+    def race(contestants, rounds):
+        tile = tiles._TRIED["block_sums"]
+        tried.append(tile)
+        if tile == known[-1]:
+            raise OutOfResources(300_000, 166_912, "shared memory")
+        return Times({name: [1 / len(tried)] for name in contestants})
+
+    class Card:
+        type = "cuda"
+
+    monkeypatch.setattr(card, "race", race)
+    monkeypatch.setattr(card, "TUNED_WITH", {"block_sums": "gated_softmax_decay"})
+    monkeypatch.setattr(card, "on_device", lambda tensors, device: tensors)
+    monkeypatch.setattr(card.torch, "get_default_device", Card)
+    monkeypatch.setattr(tiles, "target", lambda: "sm80")
+    monkeypatch.setattr(tiles, "tuned_file", lambda: tmp_path / "tiles.json")
+    best = card.tuned(quick=True, time=16)
+    assert tried == known and len(known) > 2
+    assert [one["tile"] for one in best] == [asdict(known[-2])]
+    assert json.loads((tmp_path / "tiles.json").read_text()) == best
+
+
+def test_the_training_loop_is_measured_where_it_is_asked_for(monkeypatch):
+    asked: list[str] = []
+    monkeypatch.setattr(train, "_loop", lambda steps, rounds, device: asked.append(device))
+    monkeypatch.setattr(train, "_start", lambda rounds, device: asked.append(device))
+    for on_card in (False, True):
+        list(train.train_tasks(quick=True, on_card=on_card))
+    assert asked == ["cpu", "cpu", "auto", "auto"]
 
 
 def test_a_tile_that_is_tried_is_taken_and_forgotten(monkeypatch):

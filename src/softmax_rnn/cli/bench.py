@@ -114,7 +114,7 @@ def train(
     from softmax_rnn.bench.train import train_tasks
 
     check_device(device)
-    _bench(list(train_tasks(quick)), None, output, as_json, "cpu")  # the loop finds the card by itself
+    _bench(list(train_tasks(quick, device == "cuda")), None, output, as_json, "cpu")
 
 
 def structure(
