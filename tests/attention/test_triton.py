@@ -215,6 +215,7 @@ def test_the_planner_takes_it_on_a_card_where_it_serves(name):
         ("deltanet", {}, "write rule"),
         ("softmax_taylor_80terms", {}, "degree"),
         ("softmax", {"dtype": "float64"}, "float64"),
+        ("nalaformer", {}, "float64"),
         ("softmax", {"key_dim": 512}, "256"),
         ("taylor_4", {"has_fixed_past": True}, "degree 2"),
         ("log_linear_taylor_2", {"has_fixed_past": True}, "a state per level"),

@@ -106,6 +106,8 @@ def _no_kernel(spec: AttentionSpec, s: Situation) -> str | None:
         return "a write rule solves a system of equations per chunk, which has no kernel"
     if spec.forget_gate is not None and spec.forget_gate.by_channel:
         return "a decay per channel has no kernel"
+    if spec.feature_map is not None and spec.feature_map.always_float64:
+        return "its sums are float32, and calls with this feature map are float64"
     if spec.structure is not None and type(spec.structure) not in (Window, NearFar, Levels):
         return f"the structure {spec.structure.kind} has no kernel; windows, near_far and levels do"
     if isinstance(spec.structure, NearFar) and spec.structure.centred:

@@ -84,8 +84,9 @@ class EluPlusOne(FeatureMap):
         from softmax_rnn.attention.exponential import exp_
         from softmax_rnn.attention.host_sync import may_sync
 
-        is_short = x.dim() != 4 or x.numel() <= NUMBERS_AT_ONCE
-        if is_short or not may_sync(x) or (torch.is_grad_enabled() and x.requires_grad):
+        # A graph must not ask for its length: it would serve no other side of the answer.
+        is_long = may_sync(x) and x.dim() == 4 and x.numel() > NUMBERS_AT_ONCE
+        if not is_long or (torch.is_grad_enabled() and x.requires_grad):
             return x.clamp(max=0).exp() + x.relu()
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         heads = max(NUMBERS_AT_ONCE // (x.shape[2] * x.shape[3]), 1)
