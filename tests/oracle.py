@@ -173,10 +173,29 @@ def near_far(far: Weight, width: int, sinks: int = 0) -> Weight:  # exp on windo
 
 def centred(order: int, width: int, sinks: int = 0) -> Weight:  # e^(q·μ/√d) T(q·(k − μ)/√d) far, μ the mean far key
     def far(r: Row, j: int) -> Tensor:
-        gone = [n for n in r.all_keys if n not in window(width, sinks)(r.all_keys)]
-        mean = sum(r.k(n) for n in gone) / len(gone)
-        m, x = ((r.q * y).sum(-1, keepdim=True) / math.sqrt(r.d) for y in (mean, r.k(j) - mean))
-        return torch.exp(m) * sum(x**n / float(math.factorial(n)) for n in range(order + 1))
+        m, x = far_scores(r, width, sinks)
+        return torch.exp(m) * sum(x[j] ** n / float(math.factorial(n)) for n in range(order + 1))
+
+    return near_far(far, width, sinks)
+
+
+def far_scores(r: Row, width: int, sinks: int) -> tuple[Tensor, dict[int, Tensor]]:  # q·μ/√d, and q·(k − μ)/√d by key
+    gone = [n for n in r.all_keys if n not in window(width, sinks)(r.all_keys)]
+    mean = sum(r.k(n) for n in gone) / len(gone)
+    m = (r.q * mean).sum(-1, keepdim=True) / math.sqrt(r.d)
+    return m, {n: (r.q * (r.k(n) - mean)).sum(-1, keepdim=True) / math.sqrt(r.d) for n in gone}
+
+
+def gaussian(order: int, width: int, sinks: int = 0) -> Weight:  # e^(m + s/2) Σ_n He_n(x − m; s)/n! far
+    def far(r: Row, j: int) -> Tensor:
+        m, x = far_scores(r, width, sinks)
+        faded = {n: decay(r, n) if r.x.forget_gate is not None else torch.ones_like(m) for n in x}
+        variance = sum(faded[n] * x[n] ** 2 for n in x) / sum(faded.values())
+        s = variance / (1 + variance / 20)
+        hermite = [torch.ones_like(m), x[j]]
+        for n in range(1, order):
+            hermite.append(x[j] * hermite[n] - n * s * hermite[n - 1])
+        return torch.exp(m + s / 2) * sum(hermite[n] / float(math.factorial(n)) for n in range(order + 1))
 
     return near_far(far, width, sinks)
 
@@ -360,6 +379,7 @@ ORACLE: dict[str, Callable[..., Tensor]] = {
     "kept_keys_64": kept_keys(None, 64, 4, 64, centred=True),
     "heavy_hitters_64": kept_keys(None, 64, 4, 64),
     "near_far_centred_64": normalised(centred(2, 64, 4)),
+    "near_far_gaussian_64": normalised(gaussian(2, 64, 4)),
     "near_far_gate_64": two_outputs(dot(elu1), 64, share=far_gate),
 }
 

@@ -26,6 +26,7 @@ from softmax_rnn.attention.parts import (
     NearFar,
     OutputGate,
     Polynomial,
+    RowSum,
     power_score,
     taylor_score,
 )
@@ -89,6 +90,16 @@ SPECS |= {
     "centred_decay": (
         AttentionSpec(score=taylor_score(1), structure=NearFar(3, centred=True), forget_gate=ForgetGate()),
         normalised(oracle.centred(1, 3)),
+    ),
+    "gaussian": (
+        AttentionSpec(score=taylor_score(2), structure=NearFar(4, 1, centred=True, gaussian=True)),
+        normalised(oracle.gaussian(2, 4, 1)),
+    ),
+    "gaussian_decay": (
+        AttentionSpec(
+            score=taylor_score(3), structure=NearFar(3, centred=True, gaussian=True), forget_gate=ForgetGate()
+        ),
+        normalised(oracle.gaussian(3, 3)),
     ),
     "lolcats": (
         AttentionSpec(
@@ -167,6 +178,15 @@ def test_what_cannot_be_near_and_far_is_refused():
         AttentionSpec(feature_map=EluPlusOne(), score=taylor_score(2), structure=NearFar(4, centred=True))
     with pytest.raises(InputError, match="centred needs every order up to the degree"):
         AttentionSpec(score=power_score(2), structure=NearFar(4, centred=True))
+    for score, structure, normaliser in (
+        (taylor_score(1), NearFar(4, centred=True, gaussian=True), RowSum()),
+        (taylor_score(2), NearFar(4, gaussian=True), RowSum()),
+        (taylor_score(2), NearFar(4, centred=True, gaussian=True), None),
+    ):
+        with pytest.raises(
+            InputError, match="gaussian needs centred, a Taylor polynomial of order 2 or more, and a row"
+        ):
+            AttentionSpec(score=score, structure=structure, normaliser=normaliser)
     with pytest.raises(InputError, match="near_far_gate divides each part by its own sum"):
         AttentionSpec(score=taylor_score(2), normaliser=Length(), structure=Gated(4))
 
@@ -176,12 +196,25 @@ def test_two_denominators_do_not_cancel():
     assert simplify(spec) == spec
 
 
-@pytest.mark.parametrize("structure", [Averaged(15), Gated(15), Lolcats(15), NearFar(15, centred=True)])
+@pytest.mark.parametrize(
+    "structure",
+    [Averaged(15), Gated(15), Lolcats(15), NearFar(15, centred=True), NearFar(15, centred=True, gaussian=True)],
+)
 def test_in_a_wide_window_all_of_them_are_softmax(structure):
     spec = AttentionSpec(score=taylor_score(2), structure=structure)
     tensors = inputs(spec)
     soft = attend(AttentionSpec(), **{name: tensors[name] for name in "qkv"})
     assert_close(attend(spec, **tensors), soft)
+
+
+@pytest.mark.parametrize("form", ["blockwise", "chunked"])
+def test_the_more_orders_of_the_gaussian_the_closer_to_softmax(form):
+    tensors = inputs(AttentionSpec())
+    tensors |= {"q": tensors["q"] / 4}
+    soft = attend(AttentionSpec(), **tensors)
+    specs = [AttentionSpec(score=taylor_score(n), structure=NearFar(3, centred=True, gaussian=True)) for n in (2, 8)]
+    errors = [float((attend(spec, **tensors, form=form) - soft).abs().max()) for spec in specs]
+    assert errors[1] < 1e-2 * errors[0]
 
 
 def test_a_far_part_at_its_mean_does_not_mind_where_the_keys_lie():

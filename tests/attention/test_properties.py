@@ -114,7 +114,15 @@ def composed_specs(draw) -> AttentionSpec:
     score = draw(st.sampled_from(SCORES))
     structures = [None, Window(2), Window(3, 1), Levels(), Levels(3), ChunkEnds(1), ChunkEnds(2), ChunkEnds(4)]
     if score.finite_features is not None:
-        structures += [NearFar(2), NearFar(3, 1), NearFar(2, 1, centred=True), Lolcats(3), Averaged(2, 1), Gated(3)]
+        structures += [
+            NearFar(2),
+            NearFar(3, 1),
+            NearFar(2, 1, centred=True),
+            NearFar(3, centred=True, gaussian=True),
+            Lolcats(3),
+            Averaged(2, 1),
+            Gated(3),
+        ]
     structures += [KeptKeys(2, 1, kept=2)]
     spec = AttentionSpec(
         feature_map=draw(st.sampled_from([None, EluPlusOne(), Relu(), Cosine()])),

@@ -47,7 +47,9 @@ class NearFar(NearKeys):
     """exp on window and sinks, the spec's polynomial on the rest, one denominator.
 
     With a feature map, exp still reads q·k/√d. Equal to softmax as the width or the order grows. ``centred`` expands
-    the far part at μ_i, the mean of its keys: e^(q·μ) f(q·(k − μ)). ``alone`` takes only one of the two parts.
+    the far part at μ_i, the mean of its keys: e^(q·μ) f(q·(k − μ)). ``gaussian`` has in place of the Taylor polynomial
+    of exp the one that is closest to it where scores are normally distributed, with the variance of the query's far
+    scores; the state has what is needed for it. ``alone`` takes only one of the two parts.
     """
 
     kind: ClassVar[str] = "near_far"
@@ -56,6 +58,7 @@ class NearFar(NearKeys):
     """Whether the largest near score is part of the function."""
     needs_own_state: ClassVar[str | None] = "near_far sums up the keys that leave the window"
     centred: bool = False
+    gaussian: bool = False
     alone: Alone | None = None
 
     @property
@@ -73,6 +76,10 @@ class NearFar(NearKeys):
             raise InputError("structure: centred needs the dot products of exp; leave out the feature map")
         if self.centred and not polynomial.has_all_orders:
             raise InputError("structure: centred needs every order up to the degree, as Taylor polynomials have")
+        if self.gaussian and not (
+            self.centred and polynomial.is_taylor and polynomial.degree >= 2 and spec.wants_row_sum
+        ):
+            raise InputError("structure: gaussian needs centred, a Taylor polynomial of order 2 or more, and a row sum")
         if self.divides_apart and spec.normaliser not in (None, RowSum()):
             raise InputError(f"structure: {self.kind} divides each part by its own sum; use a plain row_sum or none")
 
@@ -94,6 +101,8 @@ class NearFar(NearKeys):
         return f"all keys, exp(q·k/√d) in place of w for {super().text()}{self._centre()}"
 
     def _centre(self) -> str:
+        if self.gaussian:
+            return ",  e^(q·μ + s/2) w(k − μ; s) for w of the others, μ their mean, s the variance of their scores"
         return ",  e^(q·μ) w(k − μ) for w of the others, μ their mean" if self.centred else ""
 
 

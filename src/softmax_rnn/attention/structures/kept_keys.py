@@ -179,7 +179,7 @@ class _Walk:
         if self.key_sum is not None:
             folded = (counts - self.structure.near).clamp(min=1)[:, None, None]
             far_scale = torch.einsum("bkgd,bkd->bkg", wide, self.key_sum / folded)
-            rows = moved_coefficients(self.features.score, far_scale).flatten(0, 2)[:, None]
+            rows = moved_coefficients(self.features.score.coefficients, far_scale).flatten(0, 2)[:, None]
         features = self.features.query(wide.flatten(0, 2)[..., None], rows)
         far = features[..., 0].unflatten(0, q.shape[:3]) @ self.matrix
         higher = torch.maximum(scale, far_scale)

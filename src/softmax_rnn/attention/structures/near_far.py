@@ -7,6 +7,7 @@ and its state lags behind the window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.call import Call
-from softmax_rnn.attention.centre import moved_coefficients
+from softmax_rnn.attention.centre import assumed_variance, hermite_coefficients, moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.decay import RunningDecay
 from softmax_rnn.attention.fitting import KeySummary
@@ -79,7 +80,7 @@ class NearFarPast(WindowPast):
         far_count = (work.now.counts - structure.near).clamp(min=0)
         lagging = _lagging(replace(job, k=far_k), structure)
         if structure.centred:
-            far, matrix, known, key_sum = _centred(work, lagging, far_count)
+            far, matrix, known, key_sum = _centred(work, lagging, far_count, structure.gaussian)
         else:
             (far, matrix, known), key_sum = work.contract(lagging, work.summed), None
         sums = self._joined(work, replace(job, k=near_k), far, far_count)
@@ -120,7 +121,7 @@ class NearFarPast(WindowPast):
 
 
 def _centred(
-    work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"]
+    work: Work, job: Contraction, far_count: Int[Tensor, "B Tq"], gaussian: bool
 ) -> tuple[Sums, Tensor | None, KeySummary, Tensor]:
     """e^m f(x − m), m = q·μ, as a sum of powers of x whose coefficients are the query's (see `centre`).
 
@@ -132,20 +133,35 @@ def _centred(
     key_sum = running_sum(job.k, job.visibility, None if state is None else state.key_sum)
     mean = key_sum / far_count.clamp(min=1)[:, None, :, None]
     m = torch.einsum("bkgtd,bktd->bkgt", job.q, mean)
-    coefficients, before = moved_coefficients(score, m), work.summed[1]
-    total = Sums(job.v.new_zeros(*m.shape, job.v.shape[-1]), None, torch.zeros_like(m))
-    known, matrices, first = before, [], 0
+    before = work.summed[1]
+    known, parts, matrices, first = before, [], [], 0
     for p in score.orders:
         power = power_score(p, score.scale)
         last = first + n_features(power, job.k.shape[-1])
         matrix = None if state is None or state.matrix is None else state.matrix[:, :, first:last].double()
         part, after, known = work.contract(replace(job, score=power), (matrix, before))
+        parts.append(part)
         matrices.append(after)
-        total = total.plus(replace(part, numerator=part.numerator * coefficients[..., p, None]))
         first = last
+    coefficients, scale = score.coefficients, m
+    if gaussian:
+        s = assumed_variance(_variance(parts, m))
+        coefficients, scale = hermite_coefficients(score.degree, s), m + s / 2
+    total = Sums(job.v.new_zeros(*m.shape, job.v.shape[-1]), None, torch.zeros_like(m))
+    for part, c in zip(parts, moved_coefficients(coefficients, m).unbind(-1), strict=True):
+        total = total.plus(replace(part, numerator=part.numerator * c[..., None]))
     matrix = None if matrices[0] is None else torch.cat(matrices, dim=2)
     assert total.log_scale is not None
-    return replace(total, log_scale=total.log_scale + m), matrix, known, key_sum[:, :, -1]
+    return replace(total, log_scale=total.log_scale + scale), matrix, known, key_sum[:, :, -1]
+
+
+def _variance(parts: Sequence[Sums], m: Tensor) -> Tensor:
+    """The mean of (x − m)², from Σ x^p for p = 0, 1, 2: the last columns, which have 1 for a value."""
+    none, one, two = (
+        part.numerator[..., -1] * (1 if part.log_scale is None else torch.exp(part.log_scale)) for part in parts[:3]
+    )
+    count = torch.where(none > 0, none, 1)
+    return ((two - 2 * m * one) / count + m * m * (none > 0)).clamp(min=0)
 
 
 def _lagging(job: Contraction, structure: NearKeys) -> Contraction:

@@ -79,6 +79,14 @@ def families() -> Iterator[Family]:
         source=NEW,
     )
     yield Family(
+        "near_far_gaussian_{n}",
+        lambda n: AttentionSpec(score=taylor_score(2), structure=NearFar(n, SINKS, centred=True, gaussian=True)),
+        "near_far_centred_{n} with the polynomial that is closest to exp for normally distributed far scores",
+        (64,),
+        group=STRUCTURE,
+        source=NEW,
+    )
+    yield Family(
         "lolcats_{n}",
         lambda n: AttentionSpec(feature_map=_LOLCATS_MAP, score=_LINEAR, structure=Lolcats(n)),
         "exp relative to the largest near score, times γ, on the last n keys; learned features on the rest",
