@@ -109,14 +109,19 @@ def save_network(
 
 def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
     """The bytes that decoding carries after so many tokens, in float32, over all layers and heads."""
-    assert config.num_key_value_heads is not None
-    numbers = 0
-    for spec in config.specs:
-        if spec is None:
-            continue
-        heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
-        numbers += heads * state_numbers_after(spec, config.key_dim, config.value_dim, tokens)
-    return 4 * numbers
+    return sum(layer_bytes(config, spec, tokens) for spec in config.specs)
+
+
+def layer_bytes(config: Any, spec: AttentionSpec | None, tokens: int) -> int:
+    """Those of one layer with this attention in a model of this shape; other models' may lack ``key_dim``.
+
+    A window cannot hold more than it has seen; what a form keeps beside it is not counted.
+    """
+    if spec is None:
+        return 0
+    dim, value_dim = (getattr(config, name, None) or config.head_dim for name in ("key_dim", "value_dim"))
+    heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
+    return 4 * heads * state_numbers_after(spec, dim, value_dim, tokens)
 
 
 def explanation(network: nn.Module, module: str | None) -> str:

@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 from softmax_rnn.analysis.perplexity import perplexity
 from softmax_rnn.data.rows import IGNORED, Row, collate
 from softmax_rnn.errors import InputError
+from softmax_rnn.experiment.network import layer_bytes
 from softmax_rnn.linearise.closed_form import METHODS, apply, head_sums
 from softmax_rnn.linearise.constant_channel import divides_by_a_norm, with_constant_channel
 from softmax_rnn.linearise.distil import divergence_sum
-from softmax_rnn.linearise.layers import choose, costs, layer_bytes
+from softmax_rnn.linearise.layers import choose, costs
 from softmax_rnn.linearise.models import RowReader, attentions, converted
 from softmax_rnn.linearise.settings import CONSTANT, LineariseConfig
 from softmax_rnn.model.convert import specs_of
@@ -80,9 +81,9 @@ def hybrid(
     """The model with only the layers within the budget converted, and how they were chosen."""
     ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
     base, rises = costs(original, student, ids, config.context)
-    old, new = specs_of(original), specs_of(student)
+    old, new, shape = specs_of(original), specs_of(student), original.config
     sizes = [
-        (layer_bytes(original, a, config.budget_context), layer_bytes(original, b, config.budget_context))
+        (layer_bytes(shape, a, config.budget_context), layer_bytes(shape, b, config.budget_context))
         for a, b in zip(old, new, strict=True)
     ]
     choice = choose(

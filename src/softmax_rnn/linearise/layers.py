@@ -20,8 +20,6 @@ from transformers import PreTrainedModel
 
 from softmax_rnn.analysis.one_layer import LayerInputs, can_start_inside
 from softmax_rnn.analysis.perplexity import perplexity
-from softmax_rnn.attention.algebra import state_numbers_after
-from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.errors import InputError
 from softmax_rnn.linearise.models import attentions
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
@@ -106,16 +104,3 @@ def _within_bytes(order: Sequence[int], sizes: Sequence[tuple[int, int]], most: 
     if total > most:
         raise InputError(f"state_bytes: expected at least {total:,}, what all layers converted need, got {most:,}")
     return chosen
-
-
-def layer_bytes(model: PreTrainedModel, spec: AttentionSpec | None, context: int) -> int:
-    """The bytes of one layer's decoding state after ``context`` tokens, in float32.
-
-    A window cannot hold more than it has seen; what a form keeps beside it is not counted.
-    """
-    config: Any = model.config
-    if spec is None:
-        return 0
-    dim, value_dim = (getattr(config, name, None) or config.head_dim for name in ("key_dim", "value_dim"))
-    heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
-    return 4 * heads * state_numbers_after(spec, dim, value_dim, context)

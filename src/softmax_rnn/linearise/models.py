@@ -158,6 +158,9 @@ def share_weights(student: PreTrainedModel, original: PreTrainedModel, layers: S
     known = dict(original.named_parameters())
     for name, weight in student.named_parameters():
         other = known.get(name)
+        if id(weight) in learning:
+            # Loaded weights are views into their file, of which all that was read stays in memory as long as one does.
+            weight.data = weight.data.clone()
         if other is None or id(weight) in learning or other.dtype != weight.dtype:
             continue
         if other.device == weight.device and torch.equal(weight, other):

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from softmax_rnn.linearise.layers import layer_bytes
+from softmax_rnn.experiment.network import layer_bytes
 from softmax_rnn.linearise.measure import STEPS, decoding
 from softmax_rnn.linearise.settings import LineariseConfig
 from softmax_rnn.model.convert import specs_of
@@ -71,7 +71,9 @@ def _public(facts: dict[str, Any]) -> dict[str, Any]:
 def _memory(original: PreTrainedModel, student: PreTrainedModel) -> list[dict[str, Any]]:
     rows = []
     for context in CONTEXTS:
-        sizes = [sum(layer_bytes(model, spec, context) for spec in specs_of(model)) for model in (original, student)]
+        sizes = [
+            sum(layer_bytes(model.config, spec, context) for spec in specs_of(model)) for model in (original, student)
+        ]
         rows.append({"context": context, "original": sizes[0], "converted": sizes[1]})
     return rows
 
