@@ -278,11 +278,11 @@ def own_value(r: Row) -> Tensor:  # D v_i; a padded position has no value
     return r.x.skip_weight[:, None] * r.v(r.i) if r.x.real[r.i] else torch.zeros_like(r.v(r.i))
 
 
-def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v_{i−b}, over the positions that i sees
+def convolved(r: Row) -> Tensor:  # Σ_b c_b ⊙ v of the b-th key before i, among those that i sees
     taps = by_head(r, r.x.skip_taps)
     width = taps.shape[-1]
-    near = [b for b in range(width) if r.i - b in r.keys]
-    return sum((taps[..., width - 1 - b] * r.v(r.i - b) for b in near), torch.zeros_like(r.v(r.i)))
+    newest = list(reversed(r.keys))[:width]
+    return sum((taps[..., width - 1 - b] * r.v(j) for b, j in enumerate(newest)), torch.zeros_like(r.v(r.i)))
 
 
 # ---- From the formula of one row to a function of tensors

@@ -53,7 +53,8 @@ class OwnValue(Skip):
 class ConvolvedValue(Skip):
     """+ Σ_{b<width} c_b ⊙ v_{i−b}, through SiLU or as it is: a causal convolution with separate taps per channel.
 
-    Values of other segments and of padding count as 0. RecGRELA's local shortcut has SiLU, NaLaFormer's has not.
+    i − b counts keys without padding; values of other segments count as 0. RecGRELA's local shortcut has SiLU,
+    NaLaFormer's has not.
     """
 
     kind: ClassVar[str] = "convolved_value"
@@ -79,17 +80,24 @@ class ConvolvedValue(Skip):
         return 0.0
 
     def running(self, along: Along, before: Tensor | None) -> Tensor | None:
-        """v_{i−width+1} … v_i of each position (B, K, T, width, E)."""
+        """The last values up to each position (B, K, T, width, E)."""
         import torch
 
-        v, reach = along.v, self.width - 1
-        past = v.new_zeros(*v.shape[:2], reach, v.shape[-1]) if before is None else before[:, :, 1:].to(v.dtype)
-        windows = torch.cat([past, v], 2).unfold(2, self.width, 1).mT
-        first = along.seen.first_key
-        if first is not None:
-            steps = torch.arange(-reach, 1, device=v.device)
-            inside = torch.arange(v.shape[2], device=v.device)[:, None] + steps >= first[..., None]
-            windows = windows * inside[:, None, ..., None]
+        v, seen = along.v, along.seen
+        past = v.new_zeros(*v.shape[:2], self.width, v.shape[-1]) if before is None else before.to(v.dtype)
+        if seen.key_mask is None:
+            count = torch.arange(1, v.shape[2] + 1, device=v.device)[None]
+            windows = torch.cat([past[:, :, 1:], v], 2).unfold(2, self.width, 1).mT
+        else:
+            count = seen.key_mask.cumsum(-1)
+            real_first = seen.key_mask.byte().argsort(dim=-1, descending=True, stable=True)
+            values = torch.cat([past, v.gather(2, real_first[:, None, :, None].expand_as(v))], 2)
+            windows = values.unfold(2, self.width, 1).mT
+            windows = windows.gather(2, count[:, None, :, None, None].expand(*v.shape[:3], *windows.shape[3:]))
+        if seen.first_key is not None:
+            before_document = torch.nn.functional.pad(count, (1, 0)).expand(v.shape[0], -1).gather(1, seen.first_key)
+            numbers = count[..., None] + torch.arange(-self.width, 0, device=v.device)
+            windows = windows * (numbers >= before_document[..., None])[:, None, ..., None]
         return windows
 
     def added(self, rows: Rows) -> Tensor:
