@@ -73,7 +73,9 @@ def _job(q, k, v, decay, rows, key_mask, first_key, start, sink_stop, score, wan
     q, k, v, decay, rows = (None if x is None else x.unflatten(0, (batch, heads)) for x in (q, k, v, decay, rows))
     running = None if decay is None else RunningDecay(decay)
     visibility = Visibility(key_mask, first_key, near)
-    return Contraction(_score(score), q, k, v, running, visibility, wants_row_sum, rows, negative=negative)  # pyright: ignore[reportArgumentType]
+    # Whether the row's largest weight is read is not handed on: it is always computed.
+    parts = (_score(score), q, k, v, running, visibility, wants_row_sum, rows)
+    return Contraction(*parts, negative=negative, reads_largest=True)  # pyright: ignore[reportArgumentType]
 
 
 def _work(q: Tensor, k: Tensor, v: Tensor, decay: Tensor | None, rows: Tensor | None, *rest: Any) -> Work:
