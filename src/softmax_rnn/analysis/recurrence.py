@@ -89,7 +89,7 @@ def play(spec: AttentionSpec, head: Head) -> Iterator[Step]:
 
 def _row_sums(spec: AttentionSpec, head: Head) -> Tensor | None:
     """Attention of ones, not divided; None where it exists only divided, as with keys that are kept by their weight."""
-    if not spec.wants_row_sum or spec.over_time.step_by_step:
+    if not spec.wants_row_sum or spec.over_time.needs_row_sum:
         return None
     bare = replace(spec, normaliser=None, output_norm=None)
     q, k, ones = (x[None, None] for x in (head.q, head.k, torch.ones_like(head.v[:, :1])))

@@ -35,6 +35,10 @@ class KeptKeys(NearKeys):
             raise InputError(f"kept: expected 1 or more, got {self.kept}; without kept keys use near_far or window")
 
     @property
+    def needs_row_sum(self) -> bool:
+        return True
+
+    @property
     def near(self) -> int:
         return self.width + self.sinks + self.kept
 

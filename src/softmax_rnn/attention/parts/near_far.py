@@ -62,6 +62,10 @@ class NearFar(NearKeys):
     alone: Alone | None = None
 
     @property
+    def needs_row_sum(self) -> bool:
+        return self.gaussian
+
+    @property
     def spare(self) -> int:
         """None: a key that leaves the window is summed up."""
         return 0

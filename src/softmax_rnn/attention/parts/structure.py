@@ -36,6 +36,11 @@ class Structure(Part):
     """Why it cannot go on from a list of all keys."""
 
     @property
+    def needs_row_sum(self) -> bool:
+        """Whether it exists only where a row is divided by its sum."""
+        return False
+
+    @property
     def near(self) -> int:
         """How many keys a state keeps beside sums, or at most."""
         return 0
