@@ -41,14 +41,21 @@ def stacked(inputs: Inputs, state: Float[Tensor, "M F U"]) -> tuple[Float[Tensor
         for start in range(0, time, length):
             place = slice(start, min(start + length, time))
             q, k, u = inputs.q[here, :, place], inputs.k[here, place], inputs.u[here, place]
-            y[here, :, place], running = _stretch(layout.features, layout.chunk, q, k, u, running)
+            running = _stretch(layout.features, layout.chunk, q, k, u, running, y[here, :, place])
         end[here] = running
     return y, end
 
 
 def _stretch(
-    features: SymmetricFeatures, chunk: int, q: Tensor, k: Tensor, u: Tensor, state: Float[Tensor, "N F U"]
-) -> tuple[Float[Tensor, "N G T U"], Float[Tensor, "N F U"]]:
+    features: SymmetricFeatures,
+    chunk: int,
+    q: Tensor,
+    k: Tensor,
+    u: Tensor,
+    state: Float[Tensor, "N F U"],
+    out: Float[Tensor, "N G T U"],
+) -> Float[Tensor, "N F U"]:
+    """Fill the outputs; the state after them."""
     heads, groups, time = q.shape[:3]
     chunk = min(chunk, time)
     count = -(-time // chunk)
@@ -59,15 +66,18 @@ def _stretch(
     q = q.unflatten(2, (count, chunk)).transpose(1, 2).reshape(heads * count, groups * chunk, -1)
     sums = _summed(features, k, u).unflatten(0, (heads, count))
     # Rows of odd length: at strides of a power of two a running sum fights for a few lines of the cache, ten times slower.
-    states = sums.new_empty(heads, count + 1, sums.shape[2], sums.shape[3] | 1)[..., : sums.shape[3]]
-    torch.cat([state[:, None], sums], 1, out=states).cumsum_(1)
+    states = sums.new_empty(heads, count, sums.shape[2], sums.shape[3] | 1)[..., : sums.shape[3]]
+    torch.cat([state[:, None], sums[:, :-1]], 1, out=states).cumsum_(1)
     weights = torch.bmm(q, k.mT)
     if not features.are_the_input:
         weights = features.score.series().value(weights)
     weights.view(heads * count, groups, chunk, chunk).tril_()
-    y = _read(features, q, states[:, :-1].flatten(0, 1)).baddbmm_(weights, u)
-    y = y.unflatten(1, (groups, chunk)).unflatten(0, (heads, count)).transpose(1, 2).flatten(2, 3)
-    return y[:, :, :time], states[:, -1]
+    direct = out.view(heads * count, chunk, -1) if groups == 1 and not more and out.is_contiguous() else None
+    y = _read(features, q, states.flatten(0, 1), direct).baddbmm_(weights, u)
+    if direct is None:
+        y = y.unflatten(1, (groups, chunk)).unflatten(0, (heads, count)).transpose(1, 2).flatten(2, 3)
+        out.copy_(y[:, :, :time])
+    return states[:, -1] + sums[:, -1]
 
 
 def _summed(features: SymmetricFeatures, k: Float[Tensor, "N C D"], u: Float[Tensor, "N C U"]) -> Tensor:
@@ -79,12 +89,14 @@ def _summed(features: SymmetricFeatures, k: Float[Tensor, "N C D"], u: Float[Ten
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _read(features: SymmetricFeatures, q: Float[Tensor, "N R D"], states: Float[Tensor, "N F U"]) -> Tensor:
+def _read(
+    features: SymmetricFeatures, q: Float[Tensor, "N R D"], states: Float[Tensor, "N F U"], out: Tensor | None
+) -> Tensor:
     """φ(q) S."""
     if features.score.degree != 1:
-        return torch.bmm(features.query(q.mT, None).mT, states)
+        return torch.bmm(features.query(q.mT, None).mT, states, out=out)
     constant, first = features.score.coefficients
-    y = torch.bmm(q, states[:, -q.shape[-1] :])
+    y = torch.bmm(q, states[:, -q.shape[-1] :], out=out)
     if first != 1:
         y.mul_(first)
     return y.add_(states[:, :1], alpha=constant) if constant else y
