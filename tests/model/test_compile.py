@@ -10,6 +10,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from softmax_rnn.attention.nonpositive import counted
 from softmax_rnn.attention.parts import KeptKeys
 from softmax_rnn.attention.table.model_table import MODEL_VARIANTS
+from softmax_rnn.errors import InputError
 from softmax_rnn.model.cache import SpecCache
 from softmax_rnn.model.modeling import SoftmaxRNNForCausalLM
 from softmax_rnn.model.sizes import build_config
@@ -74,7 +75,7 @@ def test_inductor(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["taylor_2", "linear_elu", "retnet"])
+@pytest.mark.parametrize("name", MODEL_VARIANTS)
 def test_decoding_does_not_recompile(name: str) -> None:
     model, counter = model_of(name), CompileCounterWithBackend("aot_eager")
     graph = torch.compile(model, backend=counter, fullgraph=True)
@@ -105,3 +106,8 @@ def test_export(name: str) -> None:
         ids = tokens(37)
         got = exported.module()(input_ids=ids, use_cache=False).logits
         torch.testing.assert_close(got, model(input_ids=ids, use_cache=False).logits)
+
+
+def test_an_export_of_keys_that_are_chosen_one_by_one_is_refused() -> None:
+    with torch.no_grad(), pytest.raises(InputError, match="cannot choose keys one by one"):
+        torch.export.export(model_of("kept_keys_64"), (), {"input_ids": tokens(24), "use_cache": False})

@@ -14,11 +14,10 @@ from torch._dynamo import nonstrict_trace
 from torch.utils import _pytree
 
 from softmax_rnn.attention.call import Call, check_call, check_state
-from softmax_rnn.attention.execute import run, run_on
+from softmax_rnn.attention.execute import check_graph, run, run_on
 from softmax_rnn.attention.host_sync import like_a_device
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import State
-from softmax_rnn.errors import InputError
 
 
 def _flatten(state: State) -> tuple[list[Tensor], tuple[tuple[str, ...], bool]]:
@@ -40,21 +39,14 @@ for _kind in State.kinds:
 
 def attend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """`attend.attend`, traced."""
-    _check(spec, q)
+    check_graph(spec, q.shape[2])
     return _attend(spec.text, q, k, v, {name: x for name, x in options.items() if x is not None})
 
 
 def extend(spec: AttentionSpec, q: Tensor, k: Tensor, v: Tensor, state: State, **options: Any) -> tuple[Tensor, State]:
     """`attend.extend`, traced."""
-    _check(spec, q)
+    check_graph(spec, q.shape[2])
     return _extend(spec.text, q, k, v, state, {name: x for name, x in options.items() if x is not None})
-
-
-def _check(spec: AttentionSpec, q: Tensor) -> None:
-    if spec.over_time.step_by_step and q.shape[2] > 1:
-        raise InputError(
-            "structure: a graph for any length cannot choose keys one by one, only a step; call attention outside it"
-        )
 
 
 _spec = cache(AttentionSpec.from_json)

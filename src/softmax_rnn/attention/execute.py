@@ -20,14 +20,26 @@ from softmax_rnn.attention.forms.chunked import span_length
 from softmax_rnn.attention.host_sync import hint, may_sync, traced
 from softmax_rnn.attention.plan import FORMS, Plan, Situation, choose, choose_for_step
 from softmax_rnn.attention.quick_step import enable_quick_steps
+from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.state import State
 from softmax_rnn.attention.structures import past_of
 from softmax_rnn.attention.work import Positions, Work
 from softmax_rnn.attention.write import written
+from softmax_rnn.errors import InputError
+
+
+def check_graph(spec: AttentionSpec, time: int) -> None:
+    """Refuse a graph of so many positions where each of them chooses keys."""
+    if spec.over_time.step_by_step and time > 1:
+        raise InputError(
+            "structure: a graph for any length cannot choose keys one by one, only a step; call attention outside it"
+        )
 
 
 def run(call: Call, form: str | None) -> Tensor:
     """The outputs of a whole sequence."""
+    if traced(call.q):
+        check_graph(call.spec, call.shape.time)
     with _full_precision(call.q.device.type):
         now = _positions(call, None)
         plan = _plan(now, form)
