@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from softmax_rnn.attention.plan import Situation as Situation
     from softmax_rnn.attention.plan import choose as choose
     from softmax_rnn.attention.spec import AttentionSpec as AttentionSpec
+    from softmax_rnn.attention.start import init_state as init_state
     from softmax_rnn.attention.state import State as State
-    from softmax_rnn.attention.state import init_state as init_state
     from softmax_rnn.attention.variants import VARIANTS as VARIANTS
     from softmax_rnn.errors import InputError as InputError
     from softmax_rnn.experiment.config import RunConfig as RunConfig
@@ -50,7 +50,7 @@ _HOMES = {
     "explain": "attention.explain",
     "extend": "attention.attend",
     "formula": "attention.formula",
-    "init_state": "attention.state",
+    "init_state": "attention.start",
     "resolve": "experiment.config",
     "run_training": "experiment.training",
     "same_function": "attention.algebra",

@@ -25,7 +25,7 @@ from softmax_rnn.attention.parts import Polynomial
 from softmax_rnn.attention.parts.random_features import directions
 from softmax_rnn.attention.plan import FORMS, Situation
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import init_state
+from softmax_rnn.attention.start import init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_tensor
 

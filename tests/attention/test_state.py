@@ -31,7 +31,8 @@ from softmax_rnn.attention.algebra import n_features
 from softmax_rnn.attention.attend import extend, step
 from softmax_rnn.attention.forms import chunked
 from softmax_rnn.attention.parts import ChunkEnds, KeptKeys, Levels, NearKeys, Polynomial
-from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.start import init_state
+from softmax_rnn.attention.state import FixedState, GrowingState, State
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 

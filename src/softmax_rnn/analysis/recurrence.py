@@ -25,7 +25,8 @@ from softmax_rnn.attention.algebra import fixed_state_score
 from softmax_rnn.attention.attend import attend, step
 from softmax_rnn.attention.parts import Window
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import FixedState, State, init_state
+from softmax_rnn.attention.start import init_state
+from softmax_rnn.attention.state import FixedState, State
 from softmax_rnn.errors import InputError
 
 MOST_STATE_NUMBERS = 2**20

@@ -13,7 +13,8 @@ from softmax_rnn.attention.execute import run, run_on
 from softmax_rnn.attention.host_sync import like_a_device
 from softmax_rnn.attention.quick_step import quick_step
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import State, init_state
+from softmax_rnn.attention.start import init_state
+from softmax_rnn.attention.state import State
 from softmax_rnn.errors import InputError
 
 __all__ = ["attend", "extend", "init_state", "step"]

@@ -20,7 +20,8 @@ from softmax_rnn.attention.arguments import (
 from softmax_rnn.attention.host_sync import may_sync, traced
 from softmax_rnn.attention.nonpositive import OnNonPositive
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
-from softmax_rnn.attention.state import Start, State
+from softmax_rnn.attention.start import Start
+from softmax_rnn.attention.state import State
 from softmax_rnn.errors import InputError
 
 

@@ -13,7 +13,8 @@ from transformers import DynamicCache, LlamaForCausalLM
 from softmax_rnn.attention.attend import attend, extend, step
 from softmax_rnn.attention.levels import blocks
 from softmax_rnn.attention.parts import Levels
-from softmax_rnn.attention.state import FixedState, GrowingState, State, init_state
+from softmax_rnn.attention.start import init_state
+from softmax_rnn.attention.state import FixedState, GrowingState, State
 from softmax_rnn.attention.structures import past_of
 from softmax_rnn.attention.structures.levels import LevelState
 from softmax_rnn.attention.variants import VARIANTS

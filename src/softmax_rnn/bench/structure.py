@@ -14,7 +14,7 @@ from torch import Tensor
 from softmax_rnn.attention.attend import attend, extend
 from softmax_rnn.attention.parts import NearFar, Window, taylor_score
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import init_state
+from softmax_rnn.attention.start import init_state
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.bench.inputs import random_inputs
 from softmax_rnn.bench.peers import ours, timed_pass

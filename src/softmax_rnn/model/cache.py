@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache
 
 from softmax_rnn.attention.attend import extend
 from softmax_rnn.attention.spec import AttentionSpec
-from softmax_rnn.attention.state import init_state
+from softmax_rnn.attention.start import init_state
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import cache_file
 from softmax_rnn.model.cache_layer import MambaLayer, SpecLayer

@@ -65,7 +65,7 @@ def _stretch(
     k, u = (x.unflatten(1, (count, chunk)).flatten(0, 1) for x in (k, u))
     q = q.unflatten(2, (count, chunk)).transpose(1, 2).reshape(heads * count, groups * chunk, -1)
     sums = _summed(features, k, u).unflatten(0, (heads, count))
-    # Rows of odd length: at strides of a power of two a running sum fights for a few lines of the cache, ten times slower.
+    # Rows of odd length: at strides of a power of two a running sum uses a few lines of the cache, ten times slower.
     states = sums.new_empty(heads, count, sums.shape[2], sums.shape[3] | 1)[..., : sums.shape[3]]
     torch.cat([state[:, None], sums[:, :-1]], 1, out=states).cumsum_(1)
     weights = torch.bmm(q, k.mT)

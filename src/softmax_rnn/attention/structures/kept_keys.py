@@ -21,7 +21,8 @@ from softmax_rnn.attention.centre import moved_coefficients
 from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.features import SymmetricFeatures
 from softmax_rnn.attention.parts import KeptKeys
-from softmax_rnn.attention.state import Start, State
+from softmax_rnn.attention.start import Start
+from softmax_rnn.attention.state import State
 from softmax_rnn.attention.structures.kept_weights import all_weights
 from softmax_rnn.attention.structures.whole import WholePast
 from softmax_rnn.attention.work import Work

@@ -13,7 +13,8 @@ from softmax_rnn.attention.contraction import Contraction
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.levels import LevelSums, LevelWeights, positions
 from softmax_rnn.attention.parts import Levels
-from softmax_rnn.attention.state import Start, State
+from softmax_rnn.attention.start import Start
+from softmax_rnn.attention.state import State
 from softmax_rnn.attention.structures.whole import WholePast
 from softmax_rnn.attention.work import Positions, Work
 

@@ -26,7 +26,8 @@ from softmax_rnn.attention.kernels.largest import with_largest
 from softmax_rnn.attention.parts import Exp, NearFar, NearKeys, power_score
 from softmax_rnn.attention.parts.near_far import Alone, Both
 from softmax_rnn.attention.prologue import running_sum
-from softmax_rnn.attention.state import GrowingState, Start, State
+from softmax_rnn.attention.start import Start
+from softmax_rnn.attention.state import GrowingState, State
 from softmax_rnn.attention.structures.whole import longer
 from softmax_rnn.attention.structures.window import WindowPast
 from softmax_rnn.attention.visibility import Visibility, gather

@@ -13,7 +13,8 @@ from softmax_rnn.attention.contraction import Contraction, Sums
 from softmax_rnn.attention.fitting import KeySummary
 from softmax_rnn.attention.host_sync import may_sync
 from softmax_rnn.attention.parts import Structure
-from softmax_rnn.attention.state import FixedState, GrowingState, Start, State
+from softmax_rnn.attention.start import Start
+from softmax_rnn.attention.state import FixedState, GrowingState, State
 from softmax_rnn.attention.visibility import Visibility
 from softmax_rnn.attention.work import Positions, Work
 
