@@ -91,7 +91,9 @@ def test_decoding_does_not_recompile(name: str) -> None:
             )
             torch.testing.assert_close(got, known)
             graphs.append(counter.frame_count)
-    assert graphs[-1] == graphs[1] <= 2  # the number of positions becomes a symbol at the second token
+    # The number of positions becomes a symbol at the second token, that of the ends of chunks at the third.
+    first = 2 if name.startswith("rat_") else 1
+    assert graphs[-1] == graphs[first] <= first + 1
 
 
 @pytest.mark.slow

@@ -60,17 +60,17 @@ class ChunkScan(nn.Module):
             gate, x = gate.masked_fill(~key_mask[..., None], 1), x.masked_fill(~key_mask[..., None], 0)
         gate = gate.masked_fill(begins[..., None], 0)
         before = torch.zeros_like(x[:, :1]) if tail is None else tail.float()[:, None]
-        sums = _scanned(torch.cat([torch.ones_like(before), gate], 1), torch.cat([before, x], 1))
+        gate, x = torch.cat([torch.ones_like(before), gate], 1), torch.cat([before, x], 1)
+        sums = _scanned(gate, x, self.length if key_mask is None else time + 1)
         new_k, new_v = sums[:, 1:].to(k.dtype).chunk(2, -1)
-        return new_k, new_v, sums[:, -1]
+        return new_k, new_v, sums[:, -1].clone(memory_format=torch.contiguous_format)
 
 
-def _scanned(gate: Float[Tensor, "B T C"], x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T C"]:
-    """y_t = gate_t · y_{t−1} + x_t by doubling; it ends when no product of gates is left."""
-    reach, time = 1, x.shape[1]
-    while reach < time and bool((gate != 0).any()):
-        zeros = torch.zeros_like(x[:, :reach])
-        x = x + gate * torch.cat([zeros, x[:, :-reach]], 1)
-        gate = gate * torch.cat([zeros, gate[:, :-reach]], 1)
+def _scanned(gate: Float[Tensor, "B T C"], x: Float[Tensor, "B T C"], most: int) -> Float[Tensor, "B T C"]:
+    """y_t = gate_t · y_{t−1} + x_t by doubling; one of every ``most`` gates is 0, padding does not count among them."""
+    reach, place = 1, torch.arange(x.shape[1], device=x.device)[:, None]
+    while reach < most:
+        x = x + gate * x.roll(reach, 1).masked_fill(place < reach, 0)
+        gate = gate * gate.roll(reach, 1).masked_fill(place < reach, 0)
         reach *= 2
     return x
