@@ -24,7 +24,7 @@ from softmax_rnn.linearise.models import (
     as_original,
     attentions,
     converted,
-    share_weights,
+    own_what_learns,
     target_specs,
     untie,
 )
@@ -180,16 +180,31 @@ def test_transfer_gives_gradients_to_converted_layers_alone(original):
     assert all(weight.grad is None for weight in original.parameters())
 
 
+def in_memory_once(student, original):
+    known = {weight.data_ptr() for weight in original.parameters()}
+    return {name for name, weight in student.named_parameters() if weight.data_ptr() in known}
+
+
 def test_only_what_learns_is_copied(original):
     student = converted(original, target_specs(original, VARIANTS["taylor_2"]), forget_bias=8.0)
-    share_weights(student, original, [0])
-    same = {
-        name
-        for (name, new), old in zip(student.named_parameters(), original.parameters(), strict=True)
-        if new.data_ptr() == old.data_ptr()
-    }
-    inside = {name for name, _ in student.named_parameters() if name.startswith("model.layers.0.self_attn.")}
-    assert inside and same == {name for name, _ in student.named_parameters()} - inside
+    names = {name for name, _ in student.named_parameters()}
+    inside = {name for name in names if ".self_attn." in name}
+    assert in_memory_once(student, original) == names - inside
+    student.requires_grad_(False)
+    attentions(student)[0].requires_grad_(True)
+    own_what_learns(student, original)
+    learning = {name for name in names if ".layers.0.self_attn." in name}
+    assert learning and in_memory_once(student, original) == names - learning
+    student.requires_grad_(True)
+    own_what_learns(student, original)
+    assert not in_memory_once(student, original)
+
+
+def test_a_copy_in_another_precision_leaves_the_original_as_it_is():
+    half = as_original(build("llama").bfloat16())
+    student = converted(half, target_specs(half, VARIANTS["taylor_2"]), forget_bias=8.0)
+    assert {weight.dtype for weight in half.parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in student.parameters()} == {torch.float32}
 
 
 def test_what_is_folded_computes_the_same():

@@ -17,7 +17,7 @@ from softmax_rnn.analysis.perplexity import L2_NORM, conversion_report, default_
 from softmax_rnn.errors import InputError
 from softmax_rnn.model import SoftmaxRNNForCausalLM, SpecCache
 from softmax_rnn.model.convert import convert
-from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
+from softmax_rnn.model.pretrained import _unpacked, load_pretrained, load_tokenizer
 
 from .tiny import same_model
 
@@ -51,6 +51,8 @@ def test_smollm2_is_an_ordinary_llama(smollm2, tmp_path: Path) -> None:
     assert type(model) is LlamaForCausalLM and not model.training and model.dtype == torch.float32
     assert not hasattr(model.config, "quantization_config")
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
+    folder = _unpacked("smollm2")
+    assert folder is not None and (folder / "model.safetensors").stat().st_size < 4.01 * 134_515_008
     text = "The capital of France is"
     ids = tokenizer(text, return_tensors="pt")["input_ids"]
     made = model.generate(ids, max_new_tokens=3, do_sample=False)

@@ -34,10 +34,16 @@ def as_original(model: PreTrainedModel) -> PreTrainedModel:
 def converted(
     original: PreTrainedModel, specs: Sequence[AttentionSpec | None], forget_bias: float, seed: int = 0
 ) -> SoftmaxRNNForCausalLM | ForeignModel:
-    """A copy of the original with these specs, one per layer; what they add starts neutral, or by the seed."""
+    """The original with these specs, one per layer; what they add starts neutral, or by the seed.
+
+    Attentions are copied; all other weights stay the original's in memory until `own_what_learns`.
+    """
     torch.manual_seed(seed)
+    inside = {id(weight) for one in attentions(original) for weight in one.parameters()}
+    outside = [weight for weight in original.parameters() if id(weight) not in inside]
+    shared = {id(weight): nn.Parameter(weight.data, requires_grad=False) for weight in outside}
     layers: Any = list(specs)
-    student = convert(copy.deepcopy(original).float(), layers=layers, forget_bias=forget_bias)
+    student = convert(copy.deepcopy(original, shared).float(), layers=layers, forget_bias=forget_bias)  # pyright: ignore[reportArgumentType]
     return student.eval().requires_grad_(True)
 
 
@@ -151,20 +157,17 @@ def untie(model: PreTrainedModel) -> bool:
     return True
 
 
-def share_weights(student: PreTrainedModel, original: PreTrainedModel, layers: Sequence[int]) -> None:
-    """Keep in memory once what both models have; the attentions of ``layers``, which learn, stay the student's."""
-    modules = attentions(student)
-    learning = {id(weight) for layer in layers for weight in modules[layer].parameters()}
+def own_what_learns(student: PreTrainedModel, original: PreTrainedModel) -> None:
+    """Give the student its own copy of what learns or differs from the original; all else is in memory once."""
     known = dict(original.named_parameters())
     for name, weight in student.named_parameters():
         other = known.get(name)
-        if id(weight) in learning:
+        alike = other is not None and (other.dtype, other.device) == (weight.dtype, weight.device)
+        if other is not None and alike and not weight.requires_grad and torch.equal(weight, other):
+            weight.data = other.data
+        else:
             # Loaded weights are views into their file, of which all that was read stays in memory as long as one does.
             weight.data = weight.data.clone()
-        if other is None or id(weight) in learning or other.dtype != weight.dtype:
-            continue
-        if other.device == weight.device and torch.equal(weight, other):
-            weight.data = other.data
 
 
 def shape_of(module: nn.Module) -> tuple[int, int]:

@@ -30,13 +30,14 @@ from softmax_rnn.linearise.calibrate import calibrated
 from softmax_rnn.linearise.closed_form import needs_ranges, score_ranges, with_ranges
 from softmax_rnn.linearise.export import export
 from softmax_rnn.linearise.measure import losses_by_part
-from softmax_rnn.linearise.models import as_original, converted, dtype_of, target_specs
+from softmax_rnn.linearise.models import as_original, converted, dtype_of, own_what_learns, target_specs
 from softmax_rnn.linearise.record import CALIBRATION, RECORD, make_record
 from softmax_rnn.linearise.settings import LineariseConfig, resolve
 from softmax_rnn.linearise.stage import train_stage
 from softmax_rnn.linearise.stored_logits import logits_folder
 from softmax_rnn.linearise.texts import Texts, load_texts
 from softmax_rnn.linearise.transfer import LayerErrors, layer_errors
+from softmax_rnn.machine import return_freed
 from softmax_rnn.model.convert import specs_of
 from softmax_rnn.model.loading import load_model
 from softmax_rnn.model.pretrained import load_pretrained, load_tokenizer
@@ -181,7 +182,10 @@ class _Conversion:
 
     def student(self, path: Path) -> PreTrainedModel:
         """The model that a stage left."""
-        return load_model(path, dtype=torch.float32).to(self.original.device)  # pyright: ignore[reportArgumentType]
+        return_freed()
+        student = load_model(path, dtype=torch.float32, device=self.original.device).requires_grad_(False)
+        own_what_learns(student, self.original)
+        return student
 
     def say(self, text: str) -> None:
         """Print a line, unless quiet."""

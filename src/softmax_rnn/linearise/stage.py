@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from softmax_rnn.attention import nonpositive
 from softmax_rnn.linearise.distil import Imitation
 from softmax_rnn.linearise.handles import folded
-from softmax_rnn.linearise.models import RowReader, attentions, share_weights, untie
+from softmax_rnn.linearise.models import RowReader, attentions, own_what_learns, untie
 from softmax_rnn.linearise.settings import LineariseConfig
 from softmax_rnn.linearise.stored_logits import StoredImitation
 from softmax_rnn.linearise.texts import Texts
@@ -45,12 +45,12 @@ def train_stage(
     if name != "transfer" and config.untie and stage.weights == "all" and stage.rank is None:
         untie(student)
     prepare(student, layers, stage, config.seed)
+    own_what_learns(student, original)
     names = _attention_names(student)
     objective: Objective
     network: nn.Module
     watched = [row for rows in texts.held_out.values() for row in rows[:WATCHED_ROWS]]
     if name == "transfer":
-        share_weights(student, original, layers)
         network = LayerErrors(original, student, layers)
         objective = Matching(layer_units(network, watched, original.device))
     else:

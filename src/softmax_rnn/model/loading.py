@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -76,9 +77,14 @@ def check_complete(name: str | Path, model: PreTrainedModel, info: dict[str, Any
 
 def check_finite(name: str | Path, model: PreTrainedModel) -> None:
     """Refuse weights that are not numbers: whatever is computed from them looks like a result and is none."""
-    broken = [key for key, x in model.state_dict().items() if not bool(torch.isfinite(x).all())]
+    broken = [key for key, x in model.state_dict().items() if x.numel() and not _all_finite(x)]
     if broken:
         raise InputError(f"model: the checkpoint {name} has weights that are not finite: {_listed(broken)}")
+
+
+def _all_finite(x: Tensor) -> bool:
+    """Whether the least and the largest value are numbers: exact, without a copy of the weights."""
+    return bool(torch.stack(x.aminmax()).isfinite().all())
 
 
 def _listed(names: list[str]) -> str:

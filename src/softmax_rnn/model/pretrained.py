@@ -76,7 +76,7 @@ def _packaged(name: str, dtype: torch.dtype) -> PreTrainedModel:
 def _unpacked(name: str) -> Path | None:
     """The folder that holds the model of a package as transformers reads it fastest: made at first use, then kept."""
     file = packages_folder(name, "model") / SHORT_NAMES[name]
-    facts = key(file=file.name, bytes=file.stat().st_size, transformers=transformers.__version__)
+    facts = key(file=file.name, bytes=file.stat().st_size, transformers=transformers.__version__, tied=True)
     try:
         return cached(cache_folder() / "models" / f"{name}-{facts}", partial(_unpack, file))
     except (InputError, RunError):  # nowhere to keep it: each load reads the file itself
@@ -100,6 +100,7 @@ def _from_gguf(file: Path, dtype: torch.dtype) -> LlamaForCausalLM:
     with no_init_weights():
         model: Any = LlamaForCausalLM(LlamaConfig.from_dict(values)).to(dtype=dtype)  # pyright: ignore[reportCallIssue]
     model.load_state_dict(source.state_dict())
+    model.tie_weights()
     model.generation_config = source.generation_config
     return model
 
