@@ -99,8 +99,6 @@ def test_scales_are_those_of_least_squares():
     weight = torch.randn(4, 6, generator=generator)
     assert scales(sums, weight, 2).tolist() == pytest.approx([2.0, -0.5], abs=1e-5)
     assert torch.allclose(refitted(sums, weight, 2), weight * torch.tensor([2.0, 2, 2, -0.5, -0.5, -0.5]), atol=1e-5)
-    assert sums.error(weight, weight) > 0.1
-    assert sums.error(refitted(sums, weight, 2), weight) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", ["softmax_l2", "like=softmax_l2,output_norm=rms"])
@@ -135,13 +133,15 @@ def test_only_attentions_with_a_norm_have_a_constant_channel(name, yes):
     assert divides_by_a_norm(VARIANTS[name]) is yes
 
 
-def test_the_error_of_the_sums_is_the_error_that_is_measured(original):
+def test_a_matrix_comes_nearer_than_scales(original):
     student = converted(original, target_specs(original, VARIANTS["linear_elu"]), forget_bias=8.0)
-    sums = head_sums(original, student, rows())
+    network, sums = LayerErrors(original, student, [0, 1]), head_sums(original, student, rows())
+    errors = [layer_errors(network, rows())]
     for method in METHODS:
-        result = apply(student, original, sums, method)
-        measured = layer_errors(LayerErrors(original, student, [0, 1]), rows())
-        assert result == pytest.approx(measured, rel=1e-3)
+        apply(student, original, sums, method)
+        errors.append(layer_errors(network, rows()))
+    for unchanged, by_scales, by_matrix in zip(*errors, strict=True):
+        assert by_matrix < by_scales < unchanged
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "mistral"])

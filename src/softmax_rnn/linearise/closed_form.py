@@ -35,7 +35,7 @@ RIDGE = 0.03
 
 @dataclass
 class HeadSums:
-    """A and B of a layer, and Σ_t o oᵀ, which gives the error its unit; of its inputs h Σ_t h hᵀ and Σ_t h."""
+    """A and B of a layer; for a constant channel also Σ_t o oᵀ and, of the layer's inputs h, Σ_t h hᵀ and Σ_t h."""
 
     new: Tensor
     mixed: Tensor
@@ -46,8 +46,9 @@ class HeadSums:
 
     @classmethod
     def empty(cls, width: int, hidden: int) -> HeadSums:
-        """Before the first token."""
-        new, mixed, old, inputs = (torch.zeros(n, n, dtype=torch.float64) for n in (width, width, width, hidden))
+        """Before the first token; a hidden size of 0 leaves out what only a constant channel needs."""
+        sizes = (width, width, width if hidden else 0, hidden)
+        new, mixed, old, inputs = (torch.zeros(n, n, dtype=torch.float64) for n in sizes)
         return cls(new, mixed, old, inputs, torch.zeros(hidden, dtype=torch.float64))
 
     def add(self, new: Tensor, old: Tensor, inputs: Tensor) -> None:
@@ -55,7 +56,7 @@ class HeadSums:
         new, old, inputs = (x.double().cpu() for x in (new, old, inputs))
         self.new += new.T @ new
         self.mixed += new.T @ old
-        self.old += old.T @ old
+        self.old += (kept := old[:, : len(self.old)]).T @ kept
         self.inputs += inputs.T @ inputs
         self.input_sum += inputs.sum(0)
         self.count += len(new)
@@ -69,13 +70,6 @@ class HeadSums:
         """a, so that a·h is closest to 1 over the inputs."""
         size = ridge * self.inputs.diagonal().mean() * torch.eye(len(self.inputs), dtype=torch.float64)
         return torch.linalg.solve(self.inputs + size, self.input_sum)
-
-    def error(self, weight: Tensor, original: Tensor) -> float:
-        """Σ_t |W′ o′ − W o|² / Σ_t |W o|²."""
-        weight, original = weight.double().cpu(), original.double().cpu()
-        unit = torch.einsum("ij,jk,ik->", original, self.old, original)
-        cross = torch.einsum("ij,jk,ik->", weight, self.mixed, original)
-        return float((torch.einsum("ij,jk,ik->", weight, self.new, weight) - 2 * cross + unit) / unit)
 
 
 @torch.no_grad()
@@ -116,8 +110,9 @@ def scales(sums: HeadSums, original: Tensor, heads: int, new: Tensor | None = No
     dim = sums.new.shape[0] // heads
     original = original.double().cpu()
     new = original if new is None else new.double().cpu()
-    pairs = ((new.T @ new, sums.new), (new.T @ original, sums.mixed))
-    gram, right = ((products * x).reshape(heads, dim, heads, dim).sum((1, 3)) for products, x in pairs)
+    products = new.T @ new
+    pairs = ((products, sums.new), (products if new is original else new.T @ original, sums.mixed))
+    gram, right = ((x * y).reshape(heads, dim, heads, dim).sum((1, 3)) for x, y in pairs)
     # Any scale fits a head whose output is 0; the smallest solution gives it 0.
     return torch.linalg.lstsq(gram, right.sum(1), driver="gelsd").solution
 
@@ -143,17 +138,13 @@ def refitted(sums: HeadSums, original: Tensor, heads: int) -> Tensor:
 
 
 @torch.no_grad()
-def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[HeadSums], method: str) -> list[float]:
-    """Replace the output projections of all layers; returns each layer's error."""
-    errors = []
+def apply(student: PreTrainedModel, original: PreTrainedModel, sums: Sequence[HeadSums], method: str) -> None:
+    """Replace the output projections of all layers."""
     for one, old, known in zip(attentions(student), attentions(original), sums, strict=True):
         weight: Any = one.o_proj.weight  # pyright: ignore[reportAttributeAccessIssue]
         first: Any = old.o_proj.weight.float()  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
         heads = shape_of(one)[0]
-        made = scaled(known, first, heads) if method == "scales" else refitted(known, first, heads)
-        weight.copy_(made)
-        errors.append(known.error(weight, first))
-    return errors
+        weight.copy_(scaled(known, first, heads) if method == "scales" else refitted(known, first, heads))
 
 
 def needs_ranges(spec: AttentionSpec) -> bool:
