@@ -66,13 +66,13 @@ def make_constant(student: PreTrainedModel, original: PreTrainedModel, sums: Seq
         output = before.weight.double().unflatten(1, (groups, heads // groups, dim))
         sizes = torch.stack([block.to(output) for block in known.old_blocks(heads)]).unflatten(0, (groups, -1))
         weight, new = value.weight.double(), output.clone()
-        steady = known.constant(RIDGE).to(output) if value.bias is None else None
+        steady = known.constant(RIDGE).to(output)
         for group in range(groups):
             u = spare_direction(output[:, group].movedim(1, 0), sizes[group])
             c = SIZE * float(sizes[group].diagonal(dim1=-2, dim2=-1).sum(-1).mean() / known.count) ** 0.5
             rows, away = slice(group * dim, (group + 1) * dim), torch.eye(dim).to(output) - torch.outer(u, u)
             weight[rows] = away @ weight[rows]
-            if steady is not None:
+            if value.bias is None:
                 weight[rows] += c * torch.outer(u, steady)
             else:
                 value.bias[rows] = (away @ value.bias[rows].double() + c * u).to(value.bias)
