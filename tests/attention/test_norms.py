@@ -9,6 +9,7 @@ from attention.cases import NAMES, E, inputs
 from attention.compare import DTYPES, assert_close
 from attention.numbers import TIME, cases, huge_inputs
 from softmax_rnn.attention.attend import attend
+from softmax_rnn.attention.epilogue import Output
 from softmax_rnn.attention.parts import Exp
 from softmax_rnn.attention.variants import VARIANTS
 
@@ -50,3 +51,22 @@ def test_norms_of_huge_unclamped_weights(name, form):
         length = got.double().norm(dim=-1)
         expected = float(E) if "customnorm" in name else 1.0
         assert bool(((length - expected).abs() < 1e-5 * expected).all())
+
+
+@pytest.mark.parametrize("log_scale", [None, -60.0, -20.0, 20.0, 60.0])
+def test_a_row_of_0_beside_a_huge_one_has_the_gradient_of_its_eps(log_scale):
+    """y / √(mean y² + eps) has the slope 1/√eps at 0, in whatever units rows of other sizes need."""
+    sizes = torch.tensor([0.0, 1e-37, 1e-30, 1e-12, 1.0, 1e20])
+    y = (torch.linspace(-1.0, 1.0, 8) * sizes[:, None])[None, None].requires_grad_()
+    wide = y.detach().double().requires_grad_()
+    scale = None if log_scale is None else torch.full((1, 1, len(sizes)), log_scale)
+    got = Output(y, None, scale).over_root_mean_square(1e-5)
+    factor = 1.0 if scale is None else scale.double().exp()[..., None]
+    row = wide * factor
+    expected = row / (row.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    assert_close(got.detach(), expected.detach())
+    weights = torch.linspace(0.0, 1.0, got.numel()).view_as(got)
+    (slope,) = torch.autograd.grad((got * weights).sum(), y)
+    (known,) = torch.autograd.grad((expected * weights).sum(), wide)
+    for index in range(len(sizes)):
+        torch.testing.assert_close(slope[0, 0, index].double(), known[0, 0, index], rtol=2e-5, atol=1e-12)

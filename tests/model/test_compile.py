@@ -57,8 +57,9 @@ def check_training(name: str, backend: str) -> None:
     assert counter.frame_count == 1
 
 
-def test_training_is_one_graph_for_all_lengths() -> None:
-    check_training("taylor_2", "eager")
+@pytest.mark.parametrize(("name", "backend"), [("taylor_2", "eager"), ("forgetting_transformer", "aot_eager")])
+def test_training_is_one_graph_for_all_lengths(name: str, backend: str) -> None:
+    check_training(name, backend)
 
 
 @pytest.mark.slow

@@ -44,9 +44,12 @@ class Output:
         """number / e^(log_scale · power): a constant of the formula in the units of y, or of y^power."""
         value = self.y.new_full((1, 1, 1), number)
         if self.log_scale is not None:
-            most = 0.9 * math.log(torch.finfo(self.y.dtype).max)
-            value = value * torch.exp((-power * self.log_scale).clamp(max=most))
+            value = value * torch.exp((-power * self.log_scale).clamp(max=self._largest_log))
         return value
+
+    @property
+    def _largest_log(self) -> float:
+        return 0.9 * math.log(torch.finfo(self.y.dtype).max)
 
     def over(self, total: Float[Tensor, "B H T"]) -> Output:
         """y / total, a total in the units of y: the log_scale drops out. 0 where the total is 0."""
@@ -93,7 +96,10 @@ class Output:
     def over_root_mean_square(self, eps: float) -> Float[Tensor, "B H T E"]:
         """y / √(mean y² + eps) of the row's true value, without squares that leave the number range."""
         row = self if self.factor is None else replace(self, y=self.y * self.factor[..., None], factor=None)
-        y, exponent = in_range(row.y)
+        # Rows that are small beside eps need no larger units, in which eps would not be a float.
+        log_scale = row.y.new_zeros(()) if row.log_scale is None else row.log_scale.detach()
+        smallest = (-0.5 * self._largest_log - log_scale) / math.log(2) if eps else None
+        y, exponent = in_range(row.y, smallest)
         if exponent is not None:
             row = replace(row, y=y).times_exp(exponent * math.log(2))
         return over_root(row.y, row.in_units(eps, 2.0)[..., None], row.y.shape[-1])

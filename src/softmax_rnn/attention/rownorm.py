@@ -82,19 +82,26 @@ def over_root(y: Float[Tensor, "*batch E"], eps: Float[Tensor, "*#batch #1"], co
     return out
 
 
-def in_range(y: Float[Tensor, "*batch E"]) -> tuple[Float[Tensor, "*batch E"], Float[Tensor, "*batch"] | None]:
-    """y with rows multiplied by powers of two so that squares exist, and the exponents; None if it is known to fit."""
+def in_range(
+    y: Float[Tensor, "*batch E"], smallest: Float[Tensor, "*#batch"] | None = None
+) -> tuple[Float[Tensor, "*batch E"], Float[Tensor, "*batch"] | None]:
+    """y with rows divided by powers of two so that squares exist, and the exponents; None if it is known to fit.
+
+    Exponents below ``smallest`` are raised to it, at most to 0.
+    """
     if may_sync(y):
         low, high = torch.aminmax(y.detach()) if y.numel() else (y.new_zeros(()), y.new_zeros(()))
         if max(-float(low), float(high)) < LARGEST[y.dtype]:
             return y, None
-    return _by_powers_of_two(y)
+    return _by_powers_of_two(y, smallest)
 
 
-def _by_powers_of_two(y: Tensor) -> tuple[Tensor, Tensor]:
+def _by_powers_of_two(y: Tensor, smallest: Tensor | None = None) -> tuple[Tensor, Tensor]:
     lowest = -120 if y.dtype == torch.float32 else -1000
     # By log2 and not frexp, whose exponents inductor cannot vectorise beside float64.
     exponent = (torch.log2(y.detach().abs().amax(-1)).floor() + 1).clamp(lowest, math.log2(torch.finfo(y.dtype).max))
+    if smallest is not None:
+        exponent = torch.maximum(exponent, smallest.ceil().clamp(max=0))
     return y * torch.exp2(-exponent)[..., None], exponent
 
 

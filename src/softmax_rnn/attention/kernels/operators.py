@@ -41,6 +41,11 @@ def _or_empty(x: Tensor | None, like: Tensor) -> Tensor:
     return like.new_empty(0) if x is None else x
 
 
+def _laid_out(*results: Tensor) -> Any:
+    """A graph relies on the strides that it was told of: results are contiguous, whatever the inputs are."""
+    return tuple(x.contiguous() for x in results)
+
+
 # ---- blocks
 
 
@@ -103,7 +108,7 @@ def _blockwise(
     numerator, row_sum, log_scale = blockwise.walk_forward(work)
     negative = work.setting.negative
     negative_rows = q.new_empty(0, dtype=torch.bool) if negative is None else negative.negative
-    return numerator, _or_empty(row_sum, q), _or_empty(log_scale, q), negative_rows
+    return _laid_out(numerator, _or_empty(row_sum, q), _or_empty(log_scale, q), negative_rows)
 
 
 @_blockwise.register_fake
@@ -144,7 +149,7 @@ def _blockwise_backward(
     sums = (row_sum, log_scale, d_row_sum)
     row, scale, d_row = (x if x.numel() else None for x in sums)
     dq, dk, dv, d_decay, _ = blockwise.gradients(work, numerator, row, scale, d_numerator, d_row)
-    return dq, dk, dv, _or_empty(d_decay, q)
+    return _laid_out(dq, dk, dv, _or_empty(d_decay, q))
 
 
 @_blockwise_backward.register_fake
@@ -199,7 +204,8 @@ def _chunked(
     score: str,
     sizes: list[int],
 ) -> tuple[Tensor, Tensor]:
-    return chunked.walk_forward((q, k, u, decay, state, rows), _layout(q, k, first_key, score, sizes))
+    given = (q, k, u, decay, state, rows)
+    return _laid_out(*chunked.walk_forward(given, _layout(q, k, first_key, score, sizes)))
 
 
 @_chunked.register_fake
@@ -226,7 +232,7 @@ def _chunked_backward(
     layout, sums = _layout(q, k, first_key, score, sizes), None if decay is None else (y, end)
     given = (q, k, u, decay, state, rows)
     dq, dk, du, d_decay, d_state = chunked.walk_backward(given, layout, sums, dy, d_end)
-    return dq, dk, du, _or_empty(d_decay, q), d_state
+    return _laid_out(dq, dk, du, _or_empty(d_decay, q), d_state)
 
 
 @_chunked_backward.register_fake
