@@ -14,10 +14,15 @@ from softmax_rnn.linearise.settings import resolve
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("fsdp", [False, True], ids=["copies", "shards"])
-def test_two_processes_end_as_one(fsdp, tmp_path):
+@pytest.mark.parametrize(
+    ("fsdp", "weights"),
+    [(False, "all"), (True, "all"), (True, "attention")],
+    ids=["copies", "shards", "shards with tied embeddings"],
+)
+def test_two_processes_end_as_one(fsdp, weights, tmp_path):
     saved(tmp_path / "model")
-    values = settings(tmp_path, to="hedgehog", tokens=480, distil={"tokens": 96}, transfer={"tokens": 96})
+    distil = {"tokens": 96, "weights": weights}
+    values = settings(tmp_path, to="hedgehog", tokens=480, distil=distil, transfer={"tokens": 96})
     alone = linearise(resolve(values), tmp_path / "one", quiet=True).record
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(values | {"fsdp": fsdp}))

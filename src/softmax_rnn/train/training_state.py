@@ -111,8 +111,10 @@ class TrainingState:
 
 
 def network_weights(network: nn.Module) -> dict[str, Tensor]:
-    """All weights, whole, on the CPU; where they are sharded every process must call."""
-    return {name: _whole(x) for name, x in network.state_dict().items()}
+    """All weights, whole, on the CPU, tied ones in memory once; where they are sharded every process must call."""
+    named = network.state_dict(keep_vars=True)
+    whole = {id(x): _whole(x) for x in {id(x): x for x in named.values()}.values()}
+    return {name: whole[id(x)] for name, x in named.items()}
 
 
 def restore_network(network: nn.Module, folder: Path) -> None:
