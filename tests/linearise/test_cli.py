@@ -8,6 +8,7 @@ from tests.linearise.small import saved, settings
 
 from softmax_rnn.__main__ import main
 from softmax_rnn.errors import InputError
+from softmax_rnn.linearise import calibrate
 from softmax_rnn.linearise.settings import resolve
 
 
@@ -88,10 +89,13 @@ def test_wrong_uses_are_one_line(words, said, here, capsys):
     assert not (here / "models").exists()
 
 
-def test_what_only_the_model_can_refuse_leaves_no_folder(here, capsys):
+def test_what_only_the_model_can_refuse_leaves_no_folder_and_takes_no_pass(here, capsys, monkeypatch):
+    monkeypatch.setattr(calibrate, "head_sums", lambda *_, **__: pytest.fail("the budget was read after the work"))
     words = ["linearise", "--config", config(here), "--stages", "calibrate", "--output", "new"]
     assert main([*words, "--convert-layers", "99"]) == 2
     assert "convert_layers: expected at most the 2 layers of the model, got 99" in capsys.readouterr().err
     assert main([*words, "--state-bytes", "1"]) == 2
     assert "state_bytes: expected at least " in capsys.readouterr().err
+    assert main([*words, "--state-bytes", "1G"]) == 2
+    assert "budget: no layer is converted within it" in capsys.readouterr().err
     assert not (here / "new").exists()

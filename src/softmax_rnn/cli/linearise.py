@@ -56,7 +56,7 @@ def linearise(
     ] = None,
     state_bytes: Annotated[
         str | None,
-        typer.Option(help="Convert only as many layers as bring the decoding state within this, such as 20M."),
+        typer.Option(help="Convert only as many layers as bring the decoding state within this, such as 100M."),
     ] = None,
     convert_layers: Annotated[
         int | None, typer.Option(help="Convert this many layers, the ones that cost least.")

@@ -17,7 +17,7 @@ from softmax_rnn.experiment.network import layer_bytes
 from softmax_rnn.linearise.closed_form import METHODS, apply, head_sums
 from softmax_rnn.linearise.constant_channel import divides_by_a_norm, with_constant_channel
 from softmax_rnn.linearise.distil import divergence_sum
-from softmax_rnn.linearise.layers import choose, costs
+from softmax_rnn.linearise.layers import Choice, choose, costs
 from softmax_rnn.linearise.models import RowReader, attentions, converted
 from softmax_rnn.linearise.settings import CONSTANT, LineariseConfig
 from softmax_rnn.model.convert import specs_of
@@ -32,6 +32,9 @@ def calibrated(
     config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """The student with the closed form, or none, that is closest to the original on the last quarter of the rows."""
+    if config.chooses_layers:
+        # A budget that no choice of layers can meet is refused here, before the work.
+        within_budget(config, original, student, [0.0] * len(specs_of(student)), 1.0)
     held = max(1, len(rows) // 4)
     fitted = rows[:-held] or rows
     constant = CONSTANT in config.methods and all(divides_by_a_norm(spec) for spec in specs_of(student))
@@ -75,20 +78,18 @@ def divergences(
     return {name: total / max(tokens, 1) for name, total in sums.items()}
 
 
-def hybrid(
-    config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """The model with only the layers within the budget converted, and how they were chosen."""
-    ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
-    base, rises = costs(original, student, ids, config.context)
-    old, new, shape = specs_of(original), specs_of(student), original.config
+def within_budget(
+    config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rises: Sequence[float], loss: float
+) -> tuple[Choice, list[tuple[int, int]]]:
+    """The layers to convert, and the bytes of each layer's state as it is and converted."""
+    shape, context = original.config, config.budget_context
     sizes = [
-        (layer_bytes(shape, a, config.budget_context), layer_bytes(shape, b, config.budget_context))
-        for a, b in zip(old, new, strict=True)
+        (layer_bytes(shape, old, context), layer_bytes(shape, new, context))
+        for old, new in zip(specs_of(original), specs_of(student), strict=True)
     ]
     choice = choose(
         rises,
-        loss=base,
+        loss=loss,
         keep_loss=config.keep_loss,
         count=config.convert_layers,
         sizes=sizes,
@@ -96,7 +97,18 @@ def hybrid(
     )
     if not choice.layers:
         raise InputError("budget: no layer is converted within it; raise keep_loss, or lower state_bytes")
-    specs = [b if number in choice.layers else a for number, (a, b) in enumerate(zip(old, new, strict=True))]
+    return choice, sizes
+
+
+def hybrid(
+    config: LineariseConfig, original: PreTrainedModel, student: PreTrainedModel, rows: Sequence[Row]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The model with only the layers within the budget converted, and how they were chosen."""
+    ids = torch.cat([torch.as_tensor(row["input_ids"]) for row in rows])[: LAYER_TOKENS + 1].to(original.device)
+    base, rises = costs(original, student, ids, config.context)
+    choice, sizes = within_budget(config, original, student, rises, base)
+    pairs = zip(specs_of(original), specs_of(student), strict=True)
+    specs = [new if number in choice.layers else old for number, (old, new) in enumerate(pairs)]
     mixed = converted(original, specs, config.forget_bias, config.seed)
     for number in choice.layers:
         attentions(mixed)[number].load_state_dict(attentions(student)[number].state_dict())
