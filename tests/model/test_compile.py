@@ -111,6 +111,7 @@ def test_export(name: str) -> None:
         torch.testing.assert_close(got, model(input_ids=ids, use_cache=False).logits)
 
 
-def test_an_export_of_keys_that_are_chosen_one_by_one_is_refused() -> None:
+@pytest.mark.parametrize("use_cache", [False, True])
+def test_an_export_of_keys_that_are_chosen_one_by_one_is_refused(use_cache: bool) -> None:
     with torch.no_grad(), pytest.raises(InputError, match="cannot choose keys one by one"):
-        torch.export.export(model_of("kept_keys_64"), (), {"input_ids": tokens(24), "use_cache": False})
+        torch.export.export(model_of("kept_keys_64"), (), {"input_ids": tokens(24), "use_cache": use_cache})

@@ -53,7 +53,7 @@ _spec = cache(AttentionSpec.from_json)
 
 
 def _call(text: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Call, str | None]:
-    # Of transposed gates a graph mistakes the strides of some of torch's gradients, as that of logsigmoid.
+    # Contiguous: for a transposed gate the tracer predicts the wrong strides for the gradient of logsigmoid.
     given: dict[str, Any] = {name: x.contiguous() if isinstance(x, Tensor) else x for name, x in options.items()}
     form, nonpositive = given.pop("form", None), given.pop("nonpositive")
     masks = (given.pop("key_mask", None), given.pop("segment_ids", None))

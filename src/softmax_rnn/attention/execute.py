@@ -38,8 +38,6 @@ def check_graph(spec: AttentionSpec, time: int) -> None:
 
 def run(call: Call, form: str | None) -> Tensor:
     """The outputs of a whole sequence."""
-    if traced(call.q):
-        check_graph(call.spec, call.shape.time)
     with _full_precision(call.q.device.type):
         now = _positions(call, None)
         plan = _plan(now, form)
@@ -108,6 +106,8 @@ def _run(now: Positions, plan: Plan) -> tuple[Tensor, State | None]:
 
 def _plan(now: Positions, form: str | None) -> Plan:
     call, shape, plain = now.call, now.call.shape, now.whole.is_plain
+    if traced(call.q):
+        check_graph(call.spec, shape.time)
     unread = not plain and not may_sync(call.q)
     pieces = None if plain or now.listed is not None else now.whole.pieces
     situation = Situation(

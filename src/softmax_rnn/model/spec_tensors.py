@@ -86,7 +86,7 @@ class SpecTensors(nn.Module):
             .unflatten(-1, self._own_shape(declared))
             .movedim(1, declared.time_axis or 1)
         )
-        if torch.compiler.is_compiling():  # of other strides a graph mistakes those of some of torch's gradients
+        if torch.compiler.is_compiling():  # else the tracer predicts the wrong strides for the gradient of softplus
             raw = raw.contiguous()
         # In float32 at least: a log decay near 0 has no digits in bfloat16.
         return declared.made.activation(raw.to(torch.promote_types(raw.dtype, torch.float32)))
