@@ -68,6 +68,43 @@ def test_of_another_processor_whole_seeds_count_and_no_pair_is_mixed(half: Path,
     assert {entry["varied"]["seed"]: entry["processor"] for entry in again["runs"]} == kinds
 
 
+def of_another_study(half: Path, folder: Path) -> Path:
+    """A folder with a result that is called otherwise, and with what is no result."""
+    folder.mkdir()
+    changed(half, folder, lambda value: value["study"].update(name="another"))
+    (folder / "speed.json").write_text("{}")
+    return folder
+
+
+def test_a_folder_gives_what_any_study_has_finished(half: Path, tmp_path: Path):
+    saved = of_another_study(half, tmp_path / "saved")
+    whole = StudyRun(*tiny_study(tmp_path), "cpu", tmp_path / "out", "x", saved)
+    assert [(run.config.seed, run.config.variant) for run in whole.left] == [(1, "linear_elu")]
+    names = {entry["name"]: entry["state"] for entry in whole.results()["runs"]}
+    assert names == {run.name: "planned" if run in whole.left else "finished" for run in whole.runs}
+
+
+def test_a_folder_of_two_processors_mixes_no_seed(half: Path, tmp_path: Path):
+    """Seed 1 has softmax here and elu elsewhere: that is no pair, so only the run from here counts."""
+    saved = of_another_study(half, tmp_path / "saved")
+
+    def elu_elsewhere(value) -> None:
+        elsewhere(value)
+        planned = {run.name: run.config.content_hash() for run in StudyRun(*study, "cpu", tmp_path / "out", "x").runs}
+        softmax, elu = (next(one for one in value["runs"] if one["name"] == f"recall-seed1-{name}")
+                        for name in ("softmax", "linear_elu"))  # fmt: skip
+        elu |= {name: softmax[name] for name in ("state", "result", "train_curve", "test_curve", "accuracy_curve")}
+        elu["result"] = softmax["result"] | {"config_hash": planned[elu["name"]], "variant": "linear_elu"}
+        softmax |= {"state": "planned", "result": None}
+
+    study = tiny_study(tmp_path)
+    changed(half, tmp_path, elu_elsewhere).rename(saved / "elsewhere.json")
+    whole = StudyRun(*study, "cpu", tmp_path / "out", "x", saved)
+    assert [(run.config.seed, run.config.variant) for run in whole.left] == [(1, "linear_elu")]
+    kinds = {entry["name"]: entry.get("processor") for entry in whole.results()["runs"]}
+    assert OTHER not in kinds.values()
+
+
 def test_a_claim_waits_for_all_of_its_runs(half: Path):
     claim = read_results(half)["claims"][0]
     assert (claim["state"], claim["needed"]) == ("undecided", "the other 1 of its 4 runs")
@@ -92,6 +129,7 @@ def test_the_command_says_what_is_left(half: Path, tmp_path: Path, monkeypatch, 
     ("words", "said"),
     [
         (["--continue-from", "none.json"], "continue-from: "),
+        (["--continue-from", "."], "continue-from: the folder . holds no saved results of a study"),
         (["--continue-from", "x.json", "--check", "x.json"], "continue-from: cannot be combined with --check"),
     ],
 )

@@ -47,7 +47,7 @@ def study(
     ] = None,
     continue_from: Annotated[
         Path | None,
-        typer.Option(help="Count the finished runs of a saved result as finished: a study on another machine."),
+        typer.Option(help="Count what a saved result, or any in a folder, has finished: a study on another machine."),
     ] = None,
     runs: Annotated[
         int | None, typer.Option(help="With --check: how many runs, evenly spaced in the file; 3 by default.", min=1)
