@@ -40,15 +40,22 @@ def claims_page(board: Board) -> Page:
 
 
 def counts_text(studies: Sequence[Board]) -> str:
-    """How many verdicts of each kind there are, scale by scale.
+    """How many verdicts of each kind there are, scale by scale; then each claim once, at its largest finished scale.
 
-    >>> counts_text([{"claims": [{"scale": "cpu", "state": "reproduced"}, {"scale": "cpu", "state": "not run"}]}])
-    'cpu: 1 reproduced, 1 not run'
+    >>> rows = [{"claim": "L2 ≈ softmax", "scale": "cpu", "state": "undecided"}]
+    >>> rows += [{"claim": "L2 ≈ softmax", "scale": "overnight", "state": "reproduced"}]
+    >>> counts_text([{"claims": rows}])
+    'cpu: 1 undecided; overnight: 1 reproduced; each claim at its largest finished scale: 1 reproduced'
     """
     scales: dict[str, Counter[str]] = {}
-    for study in studies:
-        for row in study["claims"]:
+    largest: dict[tuple[int, str], str] = {}
+    for number, study in enumerate(studies):
+        for row in study["claims"]:  # of a claim, the smaller scale first
             scales.setdefault(row["scale"], Counter())[row["state"]] += 1
+            if row["state"] in STATES:
+                largest[number, row["claim"]] = row["state"]
+    if len(scales) > 1:
+        scales["each claim at its largest finished scale"] = Counter(largest.values())
     shown = (*STATES, "unfinished", "not run")
     return "; ".join(
         f"{scale}: " + ", ".join(f"{counts[state]} {state}" for state in shown if counts[state])

@@ -67,6 +67,8 @@ def seeds_needed(value: Interval, limit: float, most: int = 200) -> str:
 
     >>> seeds_needed(Interval(0.035, 0.026, 3), 0.05)
     'about 5 seeds, if the mean stays at +0.0350'
+    >>> seeds_needed(Interval(0.001, 0.025, 3), 0.0)
+    'more than 200 seeds: it lies within 0.026 of the margin'
     """
     if value.n < 2:
         return "two seeds or more"
@@ -74,7 +76,7 @@ def seeds_needed(value: Interval, limit: float, most: int = 200) -> str:
     for n in range(value.n + 1, most + 1):
         if quantile(n - 1) * deviation / math.sqrt(n) < abs(value.mean - limit):
             return f"about {n} seeds, if the mean stays at {value.mean:+.4f}"
-    return f"more than {most} seeds: the mean lies at the margin"
+    return f"more than {most} seeds: it lies within {abs(value.mean - limit) + value.half:.2g} of the margin"
 
 
 def values_of(value: Interval | None) -> dict[str, Any] | None:
