@@ -44,6 +44,16 @@ def test_every_claim_stands_there_at_every_scale(tmp_path, monkeypatch, capsys):
     assert "the result of the scale cpu, not of paper" in capsys.readouterr().err
 
 
+def test_a_claim_that_the_file_has_got_since_is_not_run(tmp_path):
+    saved(tmp_path / "2026-01-01-sec4.1.json", "sec4.1-denominator", "overnight")
+    rows = [row for row in scoreboard(tmp_path)["studies"][0]["claims"] if row["scale"] == "overnight"]
+    states = {row["claim"].partition(" ")[0]: row["state"] for row in rows}
+    assert states == {"A": "reproduced", "L2": "not run", "The": "reproduced"}
+    assert [row["needed"].partition(" (")[0] for row in rows if row["state"] == "not run"] == [
+        "softmax-rnn study sec4.1-denominator --scale overnight"
+    ]
+
+
 def test_a_saved_result_is_checked_by_training_again(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     whole = StudyRun(*tiny_study(tmp_path), "cpu", tmp_path / "out", "x")

@@ -52,15 +52,23 @@ def scoreboard(folder: Path) -> dict[str, Any]:
 def _claims(name: str, saved: dict[str, tuple[Path, dict[str, Any]]], study: Study | None) -> list[dict[str, Any]]:
     rows = []
     for scale, (path, results) in saved.items():
+        grids = {entry["grid"] for entry in results["runs"]}
         for claim in results["claims"]:
             row = {key: claim.get(key, "") for key in ("claim", "paper", "state", "margin", "evidence", "needed")}
-            row |= {"state": UNFINISHED} if claim.get("left") else {}
+            if claim.get("left"):
+                row |= {"state": UNFINISHED}
+            elif study and claim["definition"]["grid"] not in grids:  # the study's file has grown since
+                row |= _not_run(name, scale, study)
             rows.append(row | {"scale": scale, "file": path.name})
     for scale in CHEAP if study else ():
         if study and scale in study.scales and scale not in saved:
-            needed = f"softmax-rnn study {name} --scale {scale} ({about(60 * study.scale(scale).minutes)} on two cores)"
             for claim in study.claims_at(scale):
-                row = {"claim": claim.says, "paper": claim.paper, "state": NOT_RUN, "margin": "", "evidence": ""}
-                rows.append(row | {"needed": needed, "scale": scale, "file": ""})
+                row = {"claim": claim.says, "paper": claim.paper, "margin": "", "scale": scale, "file": ""}
+                rows.append(row | _not_run(name, scale, study))
     order = list(dict.fromkeys(row["claim"] for row in rows))
     return sorted(rows, key=lambda row: (order.index(row["claim"]), row["scale"]))
+
+
+def _not_run(name: str, scale: str, study: Study) -> dict[str, str]:
+    command = f"softmax-rnn study {name} --scale {scale} ({about(60 * study.scale(scale).minutes)} on two cores)"
+    return {"state": NOT_RUN, "evidence": "", "needed": command}
