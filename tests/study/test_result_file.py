@@ -50,6 +50,22 @@ def test_a_saved_file_is_small_and_keeps_the_losses(tmp_path):
     assert {row["kind"] for row in again["summary"]["curves"]} == {"train", "test", "accuracy", "gap"}
 
 
+def test_settings_are_said_once_for_all_runs_or_once_per_grid_and_read_back(tmp_path):
+    whole = judged(quick(0.04))
+    for number, run in enumerate(whole["runs"]):
+        run["grid"] = "far" if number % 2 else "near"
+        run["settings"] = run["settings"] | {"clip": 1.0, "context": 64 if run["grid"] == "near" else 128}
+    path = save_results(whole, tmp_path / "saved.json")
+    saved = json.loads(path.read_text())
+    assert saved["common_settings"]["clip"] == 1.0
+    assert saved["grid_settings"] == {"near": {"context": 64}, "far": {"context": 128}}
+    assert not {"clip", "context"} & set(saved["runs"][0]["settings"])
+    assert [run["settings"] for run in read_results(path)["runs"]] == [run["settings"] for run in whole["runs"]]
+    write_json(path, saved | {"grid_settings": []})
+    with pytest.raises(InputError, match="settings: expected an object"):
+        read_results(path)
+
+
 def test_what_no_study_has_written_is_refused(tmp_path):
     path = write_json(tmp_path / "other.json", {"study": 1})
     with pytest.raises(InputError, match="was not written by a study: it lacks machine, runs, variants"):

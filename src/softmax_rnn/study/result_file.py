@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,13 @@ def read_results(path: Path) -> dict[str, Any]:
         isinstance(entry, dict) and set(entry) >= _ENTRY for entry in value["runs"]
     ):
         raise InputError(f"runs: {path} was not written by a study: its runs lack one of {', '.join(sorted(_ENTRY))}")
-    common = value.pop("common_settings", {})
+    common, by_grid = value.pop("common_settings", {}), value.pop("grid_settings", {})
     with found_in(f"runs: {path}"):
         for entry in value["runs"]:
-            if not isinstance(common, dict) or not isinstance(entry["settings"], dict):
+            of_grid = by_grid.get(entry["grid"], {}) if isinstance(by_grid, dict) else None
+            if not all(isinstance(one, dict) for one in (common, of_grid, entry["settings"])):
                 raise InputError("settings: expected an object")
-            entry["settings"] = common | entry["settings"]
+            entry["settings"] = common | of_grid | entry["settings"]
         check_results(value)
         for entry in value["runs"]:
             entry.setdefault("processor", processor_kind(value["machine"]))
@@ -106,17 +107,26 @@ def save_results(results: dict[str, Any], path: Path) -> Path:
 
 
 def _small(results: dict[str, Any], points: int, left_out: Sequence[str]) -> dict[str, Any]:
-    kept = {name: results["summary"][name] for name in ("baseline", "final")}
-    settings = [entry["settings"] for entry in results["runs"]]
+    kept = {name: _shortened(results["summary"][name]) for name in ("baseline", "final")}
+    common = _common([entry["settings"] for entry in results["runs"]])
+    by_grid = {
+        grid: _common([entry["settings"] for entry in results["runs"] if entry["grid"] == grid], common)
+        for grid in dict.fromkeys(entry["grid"] for entry in results["runs"])
+    }
+    runs = [_small_entry(entry, points, {*common, *by_grid[entry["grid"]]}, left_out) for entry in results["runs"]]
+    return results | {"runs": runs, "summary": kept, "common_settings": common, "grid_settings": by_grid}
+
+
+def _common(settings: Sequence[dict[str, Any]], known: Container[str] = ()) -> dict[str, Any]:
+    """The settings that are the same in all runs, without those that are known already."""
     first = settings[0] if settings else {}
-    common = {name: first[name] for name in first if all(one.get(name, one) == first[name] for one in settings)}
-    runs = [_small_entry(entry, points, common, left_out) for entry in results["runs"]]
-    return results | {"runs": runs, "summary": kept, "common_settings": common}
+    same = {name: first[name] for name in first if all(one.get(name, one) == first[name] for one in settings)}
+    return {name: value for name, value in same.items() if name not in known}
 
 
-def _small_entry(entry: dict[str, Any], points: int, common: dict[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+def _small_entry(entry: dict[str, Any], points: int, said: Container[str], left_out: Sequence[str]) -> dict[str, Any]:
     small = dict(entry)
-    small["settings"] = {name: value for name, value in entry["settings"].items() if name not in common}
+    small["settings"] = {name: value for name, value in entry["settings"].items() if name not in said}
     for name in _CURVES:
         small[name] = [[step, _rounded(value)] for step, value in thinned(entry[name], points)]
     if "score_curves" in entry:
@@ -131,3 +141,12 @@ def _small_entry(entry: dict[str, Any], points: int, common: dict[str, Any], lef
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, _DIGITS)
+
+
+def _shortened(value: Any) -> Any:
+    """All numbers inside with few digits: what reading computes again from the runs."""
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_shortened(one) for one in value]
+    return _rounded(value) if isinstance(value, float) else value
