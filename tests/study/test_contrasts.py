@@ -64,6 +64,14 @@ def test_a_factorial_needs_a_cell_for_every_combination(tmp_path):
         load_study(str(path))
 
 
+def test_equal_tuning_compares_with_seeds_that_had_no_part_in_the_choice_of_the_rate():
+    grids = load_study("sec4.5-ablation")[1].scale("overnight").grids
+    assert set(grids["tuned"].vary["seed"]).isdisjoint(grids["rates"].vary["seed"])
+    assert set(grids["tuned"].vary["variant"]) <= set(grids["rates"].vary["variant"])
+    chosen = {one["learning_rate"] for one in grids["tuned"].for_variant.values()}
+    assert chosen <= set(grids["rates"].vary["learning_rate"])
+
+
 def test_all_sections_overnight_take_at_most_eight_hours_when_they_share_their_runs():
     known: set[str] = set()
     minutes = 0.0
@@ -73,7 +81,8 @@ def test_all_sections_overnight_take_at_most_eight_hours_when_they_share_their_r
         minutes += study.scale("overnight").minutes * len(runs.keys() - known) / len(runs)
         known |= runs.keys()
         fresh = {run.config.seed for run in runs.values() if run.grid == "fresh_seeds"}
-        assert {run.config.seed for run in runs.values() if run.grid != "fresh_seeds"} == set(range(8))
-        assert fresh.isdisjoint(range(8))  # a second test has no seed of the first
+        first = {run.config.seed for run in runs.values() if run.grid not in ("fresh_seeds", "tuned")}
+        assert first == set(range(8))
+        assert fresh.isdisjoint(first)  # a second test has no seed of the first
         assert all(run.config.steps >= 1000 and run.config.eval_every == 100 for run in runs.values())
     assert minutes <= 8 * 60

@@ -15,9 +15,9 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveFloat, field_validator
+from pydantic import Field, PositiveFloat, field_validator, model_validator
 
 from softmax_rnn.errors import InputError, found_in, shown, unknown_name
 from softmax_rnn.study.rules import Part, Rule
@@ -40,6 +40,8 @@ class Grid(Part):
 
     settings: dict[str, Any] = Field(default_factory=dict)
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
+    for_variant: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Settings that only some variants have, such as the learning rate that suits them."""
 
     @field_validator("vary")
     @classmethod
@@ -51,6 +53,16 @@ class Grid(Part):
                     raise InputError(f"{name}: expected different values, got {text} twice")
         return vary
 
+    @model_validator(mode="after")
+    def _of_its_variants(self) -> Self:
+        known = [str(value) for value in self.vary.get("variant", [])]
+        for name, settings in self.for_variant.items():
+            if name not in known:
+                raise unknown_name("variant of for_variant", name, known)
+            for varied in settings.keys() & self.vary.keys():
+                raise InputError(f"for_variant.{name}: {varied} varies in this grid; expected it in one place only")
+        return self
+
     @property
     def count(self) -> int:
         return math.prod(len(values) for values in self.vary.values())
@@ -59,6 +71,11 @@ class Grid(Part):
         """The varied settings of each run, by name."""
         for values in itertools.product(*self.vary.values()):
             yield dict(zip(self.vary, values, strict=True))
+
+    def settings_of(self, varied: Mapping[str, Any]) -> dict[str, Any]:
+        """All settings of a run: the grid's, its variant's, and the varied ones."""
+        own = self.for_variant.get(str(varied.get("variant")), {})
+        return merged(merged(self.settings, own), varied)
 
 
 class Claim(Part):

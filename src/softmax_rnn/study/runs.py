@@ -16,7 +16,7 @@ from typing import Any
 from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import found_in
 from softmax_rnn.experiment.config import RunConfig, resolve
-from softmax_rnn.study.definition import Study, merged
+from softmax_rnn.study.definition import Study
 from softmax_rnn.study.paired import panel_text
 
 
@@ -46,7 +46,7 @@ def planned_runs(study: Study, scale: str, output: Path) -> list[PlannedRun]:
         for varied in grid.combinations():
             name = run_name(grid_name, varied)
             with found_in(f"grids.{grid_name}"):
-                config = _resolved(variants | merged(grid.settings, varied), resolved)
+                config = _resolved(variants | grid.settings_of(varied), resolved)
             content = config.content_hash()
             folder = folders.setdefault(content, output / "runs" / f"{name}-{content[:8]}")
             runs.append(PlannedRun(name, grid_name, varied, config, folder))
