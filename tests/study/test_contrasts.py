@@ -64,11 +64,22 @@ def test_a_factorial_needs_a_cell_for_every_combination(tmp_path):
         load_study(str(path))
 
 
+def test_a_factorial_and_a_trend_refuse_a_grid_of_several_settings(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "title: t\nasks: a\nscales: {cpu: {minutes: 1, grids: {g: {vary: "
+        "{variant: [softmax, linear_elu], data: [kjv, shakespeare], model.hidden_size: [32, 64]}}}}}\n"
+        "trends: [{grid: g, along: model.hidden_size, what: linear_elu, paper: 1024}]\n"
+    )
+    with pytest.raises(InputError, match=r"grids\.g: data varies; a factorial or trend expects one setting"):
+        load_study(str(path))
+
+
 def test_equal_tuning_compares_with_seeds_that_had_no_part_in_the_choice_of_the_rate():
     grids = load_study("sec4.5-ablation")[1].scale("overnight").grids
     assert set(grids["tuned"].vary["seed"]).isdisjoint(grids["rates"].vary["seed"])
     assert set(grids["tuned"].vary["variant"]) <= set(grids["rates"].vary["variant"])
-    chosen = {one["learning_rate"] for one in grids["tuned"].for_variant.values()}
+    chosen = {one["learning_rate"] for one in grids["tuned"].settings_for["variant"].values()}
     assert chosen <= set(grids["rates"].vary["learning_rate"])
 
 

@@ -20,8 +20,8 @@ from softmax_rnn.study.runs import planned_runs
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
 
-def _for_variant(settings: dict[str, object]) -> dict[str, object]:
-    grid = VALUES["scales"]["cpu"]["grids"]["recall"] | {"for_variant": settings}
+def _settings_for(settings: dict[str, object]) -> dict[str, object]:
+    grid = VALUES["scales"]["cpu"]["grids"]["recall"] | {"settings_for": settings}
     return {"scales": {"cpu": {"minutes": 1, "grids": {"recall": grid}}}}
 
 
@@ -99,15 +99,16 @@ def test_varied_settings_reach_inside():
     }
 
 
-def test_a_variant_can_have_settings_of_its_own(tmp_path: Path):
-    own: dict[str, object] = {"linear_elu": {"learning_rate": 0.01, "model.num_hidden_layers": 2}}
+def test_settings_can_go_with_a_varied_value(tmp_path: Path):
+    by_variant = {"linear_elu": {"learning_rate": 0.01, "model.num_hidden_layers": 2}}
     path = tmp_path / "s.yaml"
-    path.write_text(yaml.safe_dump(VALUES | _for_variant(own)))
+    path.write_text(yaml.safe_dump(VALUES | _settings_for({"variant": by_variant, "seed": {1: {"steps": 7}}})))
     runs = planned_runs(load_study(str(path))[1], "cpu", tmp_path)
     got = {(run.config.variant, run.config.learning_rate, run.config.model["num_hidden_layers"]) for run in runs}
     assert got == {("softmax", resolve(SETTINGS).learning_rate, 1), ("linear_elu", 0.01, 2)}
+    assert {(run.config.seed, run.config.steps) for run in runs} == {(0, SETTINGS["steps"]), (1, 7)}
     assert resolve(SETTINGS).learning_rate != 0.01
-    path.write_text(yaml.safe_dump(VALUES | _for_variant({"softmax": {"stps": 2}})))
+    path.write_text(yaml.safe_dump(VALUES | _settings_for({"variant": {"softmax": {"stps": 2}}})))
     with pytest.raises(InputError, match=r"grids\.recall: unknown setting 'stps'; did you mean 'steps'"):
         planned_runs(load_study(str(path))[1], "cpu", tmp_path)
 
@@ -136,10 +137,12 @@ def test_a_variant_can_have_settings_of_its_own(tmp_path: Path):
          "claims: 'x' compares softmax with itself; expected different variants"),
         ({"scales": {"cpu": {"minutes": 1, "grids": {"": {"vary": {"seed": [0]}}}}}, "claims": []},
          "grids: expected a name for each grid, got ''"),
-        (_for_variant({"softmx": {"steps": 2}}),
-         "scales.cpu.grids.recall: unknown variant of for_variant 'softmx'; did you mean 'softmax'?"),
-        (_for_variant({"softmax": {"seed": 2}}),
-         "scales.cpu.grids.recall: for_variant.softmax: seed varies in this grid; expected it in one place only"),
+        (_settings_for({"varant": {}}),
+         "scales.cpu.grids.recall: unknown varied setting of settings_for 'varant'; did you mean 'variant'?"),
+        (_settings_for({"variant": {"softmx": {"steps": 2}}}),
+         "scales.cpu.grids.recall: unknown variant of settings_for 'softmx'; did you mean 'softmax'?"),
+        (_settings_for({"variant": {"softmax": {"seed": 2}}}),
+         "scales.cpu.grids.recall: settings_for.variant: seed varies in this grid; expected it in one place only"),
     ],
 )  # fmt: skip
 def test_faults_of_a_file_are_one_line(tmp_path: Path, change: dict[str, object], said: str):

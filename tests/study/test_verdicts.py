@@ -1,10 +1,12 @@
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from softmax_rnn.study.collect import decided
 from softmax_rnn.study.definition import Claim
 from softmax_rnn.study.intervals import interval, quantile
 from softmax_rnn.study.paired import Measured
@@ -25,6 +27,7 @@ def claim(metric: str = "test_loss", **rule: object) -> Claim:
 
 BEHIND = claim(kind="behind", what="b", than="a")
 EQUAL = claim(kind="equal", what="b", to="a", within=0.1)
+NOT_WORSE = claim(kind="not_worse", what="b", than="a", by=0.1)
 
 
 def test_runs_of_two_processors_are_not_paired():
@@ -42,7 +45,12 @@ def test_runs_of_two_processors_are_not_paired():
         (BEHIND, [1.0, 1.5, 0.5], [1.1, 1.2, 0.9], "undecided"),
         (BEHIND, [1.0], [9.0], "undecided"),
         (EQUAL, [1.0, 1.1, 0.9], [1.01, 1.1, 0.91], "reproduced"),
-        (EQUAL, [1.0, 1.1, 0.9], [0.2, 0.31, 0.1], "reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [0.2, 0.31, 0.1], "not reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [0.99, 1.1, 0.89], "reproduced"),
+        (EQUAL, [1.0, 1.1, 0.9], [1.0, 0.9, 0.9], "undecided"),
+        (NOT_WORSE, [1.0, 1.1, 0.9], [0.2, 0.31, 0.1], "reproduced"),
+        (NOT_WORSE, [1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "not reproduced"),
+        (NOT_WORSE, [1.0, 1.1, 0.9], [1.0, 1.3, 0.9], "undecided"),
         (EQUAL, [1.0, 1.1, 0.9], [1.5, 1.61, 1.39], "not reproduced"),
         (EQUAL, [1.0, 1.1, 0.9], [1.0, 1.3, 0.9], "undecided"),
     ],
@@ -56,6 +64,10 @@ def test_rules_on_paired_differences(rule: Claim, a: list[float], b: list[float]
     [
         (EQUAL, 0.09, "reproduced"),
         (EQUAL, 0.11, "not reproduced"),
+        (EQUAL, -0.09, "reproduced"),
+        (EQUAL, -0.11, "not reproduced"),
+        (NOT_WORSE, 0.09, "reproduced"),
+        (NOT_WORSE, 0.11, "not reproduced"),
         (claim(kind="behind", what="b", than="a", by=0.1), 0.11, "reproduced"),
         (claim(kind="behind", what="b", than="a", by=0.1), 0.09, "not reproduced"),
     ],
@@ -91,6 +103,8 @@ def test_each_variant_takes_its_best_learning_rate():
     slow = runs({"a": [5.0, 5.1], "b": [2.0, 2.1]}, learning_rate=1e-3)
     fast = runs({"a": [1.0, 1.1], "b": [9.0, 9.1]}, learning_rate=1e-2)
     assert decide(BEHIND, [*slow, *fast]).evidence.startswith("+1.0000")
+    lucky = runs({"b": [0.5]}, learning_rate=3e-2)  # its other seed failed
+    assert decide(BEHIND, [*slow, *fast, *lucky]).evidence.startswith("+1.0000")
 
 
 def test_falls_needs_the_ends_and_no_significant_rise():
@@ -98,6 +112,41 @@ def test_falls_needs_the_ends_and_no_significant_rise():
     assert decide(rule, runs({"a": [3.0, 3.1], "b": [2.0, 2.1001], "c": [1.0, 1.1002]})).state == "reproduced"
     assert decide(rule, runs({"a": [3.0, 3.1], "b": [1.0, 1.1001], "c": [2.0, 2.1002]})).state == "not reproduced"
     assert decide(rule, runs({"a": [1.0, 1.1], "b": [2.0, 2.1001], "c": [3.0, 3.1002]})).state == "not reproduced"
+    assert decide(rule, runs({"a": [3.0, 3.1], "c": [1.0, 1.1002]})).evidence == "runs are missing"
+
+
+def entry(variant: str, seed: int, loss: float | None, state: str = "finished", **varied: object) -> dict[str, Any]:
+    return {
+        "grid": "g",
+        "state": state,
+        "varied": {"variant": variant, "seed": seed, **varied},
+        "result": None if loss is None else {"test_loss": loss},
+    }
+
+
+def test_a_claim_is_not_decided_by_the_runs_that_went_well():
+    entries = [entry(name, seed, loss) for name, loss in (("a", 1.0), ("b", 2.0)) for seed in range(4)]
+    assert decided(BEHIND, entries)["state"] == "reproduced"
+    result = decided(BEHIND, [*entries[:6], entry("b", 2, None, "failed"), entry("b", 3, math.nan)])
+    assert (result["state"], result["left"]) == ("undecided", 0)
+    assert result["evidence"].startswith("without 2 of its 8 runs: +1.0000") and "2 seeds" in result["evidence"]
+    assert result["needed"] == "a number from the 2 runs that failed or diverged"
+    other = [entry("c", 0, None, "failed")]  # a variant that the claim does not name
+    assert decided(BEHIND, [*entries, *other])["state"] == "reproduced"
+
+
+def test_a_learning_rate_that_fails_is_not_the_best_one():
+    entries = [
+        entry(name, seed, loss, learning_rate=rate)
+        for name, loss in (("a", 1.0), ("b", 2.0))
+        for rate in (1e-3, 1e-2)
+        for seed in range(3)
+    ]
+    entries[-1] = entry("b", 2, None, "failed", learning_rate=1e-2)
+    entries[-2] = entry("b", 1, 0.1, learning_rate=1e-2)
+    assert decided(BEHIND, entries)["state"] == "reproduced"
+    entries[6] = entry("b", 0, None, "failed", learning_rate=1e-3)  # now no rate has all of its seeds
+    assert decided(BEHIND, entries)["state"] == "undecided"
 
 
 def test_solves_by_accuracy():

@@ -30,7 +30,7 @@ def effects_section(results: Results) -> Section | None:
     text += (
         " against the first level of the part, averaged over all combinations of the others; an interaction says how"
     )
-    text += " much an effect changes with another part. Each is computed seed by seed."
+    text += f" much an effect changes with another part. Each is computed seed by seed, here from {rows[0]['n']} seeds."
     return Section("effects", "What each part changes", [Prose(text), chart])
 
 

@@ -85,8 +85,8 @@ def verdicts_section(results: Results) -> Section | None:
     if claims:
         final = results.get("summary", {}).get("final", [])
         blocks += [Note(ONE_SEED, "warning")] if final and seeds_of(final) < 2 else []
-        text = "Reproduced, not reproduced or undecided at this scale: each claim has a rule that was fixed before the"
-        text += " runs and is computed from paired differences over seeds. What the rule cannot decide is undecided."
+        text = "Reproduced, not reproduced or undecided at this scale: each claim has a rule in the study's file,"
+        text += " computed from paired differences over seeds. What the rule cannot decide is undecided."
         blocks += [Verdicts([_verdict(claim) for claim in claims]), Prose(text)]
     return Section("verdicts", "What became of the paper's claims", blocks) if blocks else None
 

@@ -14,6 +14,7 @@ terms      Taylor terms of a trained model, where the study asks for them
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from softmax_rnn.console import plural
 from softmax_rnn.machine import describe
 from softmax_rnn.study.contrasts import METRIC, effects, trend
 from softmax_rnn.study.definition import Claim, Study
-from softmax_rnn.study.paired import measured_runs
+from softmax_rnn.study.paired import measured_runs, panel_of
 from softmax_rnn.study.summary import summary
 from softmax_rnn.study.verdicts import decide
 
@@ -80,18 +81,39 @@ def decided(claim: Claim, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     decision = decide(claim, measured_runs(runs, claim.metric, claim.step))
     asked = [one for one in runs if str(one["varied"].get(claim.compares)) in claim.rule.named()]
     left = sum(entry["state"] in ("planned", "incomplete") for entry in asked)
+    lost = _lost(claim, asked)
+    # The number of runs was fixed beforehand: a claim is decided by all of its runs, not by those that went well.
+    state, evidence, needed = decision.state, decision.evidence, decision.needed
+    if left:
+        state, evidence, needed = "undecided", f"so far {evidence}", f"the other {left} of its {_runs(asked)}"
+    elif lost:
+        state, evidence = "undecided", f"without {lost} of its {_runs(asked)}: {evidence}"
+        needed = f"a number from the {_runs(asked[:lost])} that failed or diverged"
     return {
         "claim": claim.says,
         "paper": claim.paper,
-        # The number of runs was fixed beforehand: a claim is decided when all of its runs are over.
-        "state": "undecided" if left else decision.state,
-        "evidence": f"so far {decision.evidence}" if left else decision.evidence,
-        "needed": f"the other {left} of its {plural(len(asked), 'run')}" if left else decision.needed,
+        "state": state,
+        "evidence": evidence,
+        "needed": needed,
         "left": left,
         "margin": claim.rule.margin(),
         "rule": claim.rule_text(),
         "definition": claim.model_dump(),
     }
+
+
+def _lost(claim: Claim, asked: Sequence[dict[str, Any]]) -> int:
+    """How many runs are over and have no number; of a sweep of learning rates, those at the rate that lacks fewest."""
+    missing: dict[Any, Counter[str]] = {}
+    for entry in asked:
+        varied = entry["varied"]
+        rates = missing.setdefault((varied.get(claim.compares), panel_of(varied)), Counter())
+        rates[str(varied.get("learning_rate"))] += not measured_runs([entry], claim.metric, claim.step)
+    return sum(min(rates.values()) for rates in missing.values())
+
+
+def _runs(entries: Sequence[Any]) -> str:
+    return plural(len(entries), "run")
 
 
 def variant_facts(entries: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -40,8 +40,8 @@ class Grid(Part):
 
     settings: dict[str, Any] = Field(default_factory=dict)
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
-    for_variant: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Settings that only some variants have, such as the learning rate that suits them."""
+    settings_for: dict[str, dict[Any, dict[str, Any]]] = Field(default_factory=dict)
+    """Settings that go with a value of a varied one: a variant's own learning rate, the batch of a context length."""
 
     @field_validator("vary")
     @classmethod
@@ -54,13 +54,16 @@ class Grid(Part):
         return vary
 
     @model_validator(mode="after")
-    def _of_its_variants(self) -> Self:
-        known = [str(value) for value in self.vary.get("variant", [])]
-        for name, settings in self.for_variant.items():
-            if name not in known:
-                raise unknown_name("variant of for_variant", name, known)
-            for varied in settings.keys() & self.vary.keys():
-                raise InputError(f"for_variant.{name}: {varied} varies in this grid; expected it in one place only")
+    def _go_with_what_varies(self) -> Self:
+        for name, by_value in self.settings_for.items():
+            if name not in self.vary:
+                raise unknown_name("varied setting of settings_for", name, self.vary)
+            known = [str(value) for value in self.vary[name]]
+            for value, settings in by_value.items():
+                if str(value) not in known:
+                    raise unknown_name(f"{name} of settings_for", str(value), known)
+                for twice in settings.keys() & self.vary.keys():
+                    raise InputError(f"settings_for.{name}: {twice} varies in this grid; expected it in one place only")
         return self
 
     @property
@@ -73,9 +76,12 @@ class Grid(Part):
             yield dict(zip(self.vary, values, strict=True))
 
     def settings_of(self, varied: Mapping[str, Any]) -> dict[str, Any]:
-        """All settings of a run: the grid's, its variant's, and the varied ones."""
-        own = self.for_variant.get(str(varied.get("variant")), {})
-        return merged(merged(self.settings, own), varied)
+        """All settings of a run: the grid's, those that go with its varied values, and the varied values."""
+        settings = self.settings
+        for name, by_value in self.settings_for.items():
+            own = {str(value): one for value, one in by_value.items()}
+            settings = merged(settings, own.get(str(varied[name]), {}))
+        return merged(settings, varied)
 
 
 class Claim(Part):
@@ -219,6 +225,11 @@ def _check_contrasts(study: Study, scale: Scale) -> None:
     asked = [(one.grid, one.cells) for one in study.factorials] + [
         (one.grid, [one.what, one.than]) for one in study.trends
     ]
+    for one in (*study.factorials, *study.trends):
+        vary = scale.grids[one.grid].vary if one.grid in scale.grids else {}
+        along = one.along if isinstance(one, Trend) else "variant"
+        for name in vary.keys() - {"variant", "seed", "learning_rate", along}:
+            raise InputError(f"grids.{one.grid}: {name} varies; a factorial or trend expects one setting of the others")
     for grid, names in asked:
         known = [str(value) for value in scale.grids[grid].vary.get("variant", [])] if grid in scale.grids else names
         for name in names:

@@ -2,7 +2,7 @@
 
     d_s = metric(a, seed s) − metric(b, seed s)        mean(d) ± t(n−1) · std(d)/√n
 
-Runs of a seed share the order of their data, so their difference varies less than either of them.
+Runs of a seed share the order of their data, so their difference often varies less than that of two seeds.
 
 >>> interval([1.0, 2.0, 3.0])
 Interval(mean=2, half=2.484, n=3)
@@ -63,19 +63,21 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def seeds_needed(value: Interval, limit: float, most: int = 200) -> str:
-    """How many seeds would move the interval to one side of a limit, if mean and spread stay as they are.
+    """How many fresh seeds would put the interval on one side of a limit, if mean and spread stay as they are.
 
     >>> seeds_needed(Interval(0.035, 0.026, 3), 0.05)
-    'about 5 seeds, if the mean stays at +0.0350'
+    'about 5 fresh seeds for an even chance'
     >>> seeds_needed(Interval(0.001, 0.025, 3), 0.0)
     'more than 200 seeds: it lies within 0.026 of the margin'
     """
     if value.n < 2:
         return "two seeds or more"
+    if value.half == 0:
+        return "another task: every seed has exactly the margin"
     deviation = value.half * math.sqrt(value.n) / quantile(value.n - 1)
     for n in range(value.n + 1, most + 1):
         if quantile(n - 1) * deviation / math.sqrt(n) < abs(value.mean - limit):
-            return f"about {n} seeds, if the mean stays at {value.mean:+.4f}"
+            return f"about {n} fresh seeds for an even chance"
     return f"more than {most} seeds: it lies within {abs(value.mean - limit) + value.half:.2g} of the margin"
 
 

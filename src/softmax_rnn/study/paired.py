@@ -69,14 +69,17 @@ def panel_text(value: Any) -> str:
 
 
 def best_rate(runs: Sequence[Measured], variant: str, metric: str) -> dict[str, list[Measured]]:
-    """The variant's runs of one panel by learning rate, the best on average first."""
+    """The variant's runs of one panel by learning rate, the best on average first.
+
+    A rate at which seeds are missing, because they failed or have not run, comes after those that have them all.
+    """
     rates: dict[str, list[Measured]] = {}
     for run in runs:
         if str(run.varied.get("variant")) == variant and math.isfinite(run.metrics[metric]):
             rates.setdefault(str([run.varied.get(name) for name in SWEPT]), []).append(run)
     sign = _sign(metric)
     mean = {rate: sum(sign * run.metrics[metric] for run in group) / len(group) for rate, group in rates.items()}
-    return {rate: rates[rate] for rate in sorted(rates, key=mean.__getitem__)}
+    return {rate: rates[rate] for rate in sorted(rates, key=lambda rate: (-len(rates[rate]), mean[rate]))}
 
 
 def by_seed(runs: Sequence[Measured], variant: str, metric: str) -> dict[Any, float]:

@@ -1,7 +1,7 @@
 """Results of a study as a file: read back with verdicts by the current rules, and saved small.
 
-A saved file keeps every loss in full. Curves are thinned, and what can be computed from the runs is left out; reading
-computes it again. So a rule that has changed changes the verdicts of all results that are read, and
+A saved file keeps every loss in full. Curves have fewer points, and what can be computed from the runs is left out;
+reading computes it again. So a rule that has changed changes the verdicts of all results that are read, and
 ``softmax-rnn report FILE --save FILE`` writes them.
 """
 
@@ -127,8 +127,9 @@ def _common(settings: Sequence[dict[str, Any]], known: Container[str] = ()) -> d
 def _small_entry(entry: dict[str, Any], points: int, said: Container[str], left_out: Sequence[str]) -> dict[str, Any]:
     small = dict(entry)
     small["settings"] = {name: value for name, value in entry["settings"].items() if name not in said}
-    for name in _CURVES:
-        small[name] = [[step, _rounded(value)] for step, value in thinned(entry[name], points)]
+    kept = {name: _some(entry[name], points) for name in _CURVES}
+    kept["train_curve"] = thinned(entry["train_curve"], points)
+    small |= {name: [[step, _rounded(value)] for step, value in curve] for name, curve in kept.items()}
     if "score_curves" in entry:
         small["score_curves"] = {
             name: [[step, _rounded(value)] for step, value in curve] for name, curve in entry["score_curves"].items()
@@ -137,6 +138,16 @@ def _small_entry(entry: dict[str, Any], points: int, said: Container[str], left_
     if entry["result"] is not None:
         small["result"] = {key: one for key, one in entry["result"].items() if key not in left_out}
     return small
+
+
+def _some(curve: Sequence[Any], points: int) -> list[Any]:
+    """At most so many points of a curve as they are, the first and the last among them.
+
+    >>> _some([[0, 5.0], [10, 4.0], [20, 3.0], [30, 2.0], [40, 1.0]], 3)
+    [[0, 5.0], [20, 3.0], [40, 1.0]]
+    """
+    last = len(curve) - 1
+    return [curve[round(i * last / (points - 1))] for i in range(points)] if last >= points else list(curve)
 
 
 def _rounded(value: float | None) -> float | None:

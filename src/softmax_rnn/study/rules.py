@@ -2,7 +2,8 @@
 words, and what it says about the finished runs of one panel.
 
     behind   reproduced if the interval of metric(what) − metric(than) lies above ``by``; not if it lies below
-    equal    reproduced if the interval of metric(what) − metric(to) ends below ``within``; not if it begins above
+    not_worse   the opposite of behind: what may be better by any amount
+    equal    reproduced if the interval of metric(what) − metric(to) lies inside ± ``within``; not if it lies outside
     falls    reproduced if the last is better than the first, and no step of the list is significantly worse
     solves   reproduced if the interval of what's accuracy lies at or above ``reaches`` and that of every other at or
              below ``below``; not if what's lies below ``reaches`` or another's above ``below``
@@ -48,9 +49,9 @@ class Part(BaseModel):
 
 
 class Behind(Part):
-    """The first value is worse than the second: the interval of the paired difference lies above ``by``."""
+    """``behind``: the first value is worse than the second by more than ``by``. ``not_worse``: it is not."""
 
-    kind: Literal["behind"] = "behind"
+    kind: Literal["behind", "not_worse"]
     what: str
     than: str
     by: float = 0.0
@@ -63,17 +64,20 @@ class Behind(Part):
 
     def words(self, metric: str, measured: str) -> str:
         margin = f" by more than {self.by:g}" if self.by else ""
-        more = "has more than" if metric in SCORES else "is worse than"
+        has, is_ = ("has", "is") if self.kind == "behind" else ("does not have", "is not")
+        more = f"{has} more than" if metric in SCORES else f"{is_} worse than"
         worse = f"{_short(self.what)} {more} {_short(self.than)}{margin}"
         return f"the 95 % interval of the paired difference in {measured} says that {worse}"
 
     def decide(self, runs: Sequence[Measured], metric: str) -> PanelDecision:
         gap = difference(runs, self.what, self.than, metric)
-        return _above(gap, self.by, reached="reproduced", missed="not reproduced")
+        if self.kind == "behind":
+            return _above(gap, self.by, reached="reproduced", missed="not reproduced")
+        return _above(gap, self.by, reached="not reproduced", missed="reproduced")
 
 
 class Equal(Part):
-    """The first value is as good as the second: the interval of the paired difference ends below ``within``."""
+    """The two values differ by less than ``within`` in either direction."""
 
     kind: Literal["equal"] = "equal"
     what: str
@@ -88,10 +92,12 @@ class Equal(Part):
 
     def words(self, metric: str, measured: str) -> str:
         gap = f"{_short(self.what)} − {_short(self.to)}"
-        return f"the 95 % interval of the paired difference in {measured}, {gap}, ends below {self.within:g}"
+        return f"the 95 % interval of the paired difference in {measured}, {gap}, lies inside ± {self.within:g}"
 
     def decide(self, runs: Sequence[Measured], metric: str) -> PanelDecision:
         gap = difference(runs, self.what, self.to, metric)
+        if gap is not None and gap.mean < 0:  # an interval that is clear of the nearer limit is clear of both
+            return _above(gap, -self.within, reached="reproduced", missed="not reproduced")
         return _above(gap, self.within, reached="not reproduced", missed="reproduced")
 
 
@@ -117,11 +123,16 @@ class Falls(Part):
         if whole is None:
             return MISSING
         state, text, needed = _above(whole, 0.0, reached="reproduced", missed="not reproduced")
+        steps = []
         for earlier, later in itertools.pairwise(self.along):
             step = difference(runs, later, earlier, metric)
-            if step is not None and step.n > 1 and step.low > 0:
+            if step is None:
+                return MISSING
+            if step.n > 1 and step.low > 0:
                 return "not reproduced", f"{_short(later)} is worse than {_short(earlier)} by {step}", ""
-        return state, f"{_short(first)} − {_short(last)}: {text}", needed
+            steps.append(f"{step.mean:+.4f}")
+        each = f"; step by step {', '.join(steps)}" if len(steps) > 1 else ""
+        return state, f"{_short(first)} − {_short(last)}: {text}{each}", needed
 
 
 class Solves(Part):
