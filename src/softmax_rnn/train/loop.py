@@ -136,8 +136,15 @@ class TrainingLoop:
         return self.job.objective.loss_sum(network, part) * (self.share.processes / max(targets, 1))
 
     def _leave_out(self, parts: list[Batch], loss: float, norm: float) -> None:
-        """A step whose loss or gradient is not finite: end the run, or skip it, as the settings say."""
+        """A step whose loss or gradient is not finite: end the run, or skip it, as the settings say.
+
+        The first one that is skipped is looked into and said, all of them are counted.
+        """
         job, step = self.job, self.counters.step
+        self.counters.skipped += 1
+        self.counters.unlogged_skipped += 1
+        if self.settings.nonfinite == "skip" and self.counters.skipped > 1:
+            return
         with self._autocast():
             module = first_bad_module(job.network, parts)
         text = message(step, loss, norm, parts, job.diagnose(job.network, module))
@@ -146,10 +153,8 @@ class TrainingLoop:
             raise NonFiniteError(
                 text if self.share.rank == culprit else f"step {step}: see the message of process {culprit}"
             )
-        self.counters.skipped += 1
-        self.counters.unlogged_skipped += 1
         if self.share.rank == culprit:
-            self.progress.say(f"skipped: {text}", always=True)
+            self.progress.say(f"skipped: {text}; further ones are counted in skipped_steps", always=True)
 
     def log(self, norm: float, rate: float) -> None:
         """A line of training metrics, over the steps since the line before; steps that were left out do not count."""
