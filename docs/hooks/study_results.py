@@ -16,6 +16,7 @@ from variant_page import breakable
 from softmax_rnn.report.claims_page import counts_text
 from softmax_rnn.report.elements import ChartBlock, Prose, Section, TableBlock
 from softmax_rnn.report.study_contrasts import effects_section, trends_section
+from softmax_rnn.report.study_final import unstable_text
 from softmax_rnn.report.study_words import beside_ours, machines_text
 from softmax_rnn.report.tables import table_markdown
 from softmax_rnn.study.result_file import is_results, read_results
@@ -68,6 +69,7 @@ def _study(path: Path, results: dict[str, Any]) -> Iterator[str]:
     for figure in sorted(MEASURED.glob(f"{path.stem}-*.svg")):
         yield from (f"![{study['title']}: {figure.stem.removeprefix(path.stem + '-')}](benchmarks/{figure.name})", "")
     yield from _final(results["summary"]["final"])
+    yield from (unstable_text(results), "")
     for kind, (title, digits) in ALONG.items():
         yield from _along([row for row in results["summary"]["curves"] if row["kind"] == kind], title, digits)
     for section in (effects_section(results), trends_section(results)):

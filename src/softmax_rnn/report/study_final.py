@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.report.cells import Cell, Column
 from softmax_rnn.report.data_blocks import ColumnOf, Row, data_chart, rows_table
 from softmax_rnn.report.elements import Block, ChartBlock, Note, Prose, Section
@@ -26,6 +28,7 @@ from softmax_rnn.report.study_rows import (
     seeds_of,
     summary_rows,
 )
+from softmax_rnn.validation import is_number
 
 ONE_SEED = "One seed each: there are no intervals, and nothing is claimed from these numbers."
 NEAR, LARGE_GAP = 5, 0.1
@@ -57,6 +60,8 @@ def losses_section(results: Results) -> Section | None:
     text = "Cross entropy on the test split at the end of training, in nats per token: mean over seeds ± 95 % interval"
     text += f" (Student's t). The gap is that to {baseline}, seed by seed, as runs of a seed see the same data in the"
     blocks: list[Block] = [Prose(f"{text} same order; positive is worse."), *one_seed(rows)]
+    unstable = unstable_text(results)
+    blocks += [Note(unstable, "warning")] if unstable else []
     blocks.append(rows_table("final-losses", rows, columns, "Final losses, lowest first in each setting."))
     gaps = _by_gap([row for row in rows if row["gap"]])
     near = near_gaps(gaps)
@@ -64,6 +69,32 @@ def losses_section(results: Results) -> Section | None:
     more = f", those that are near {baseline} drawn larger"
     blocks += [_gap_chart("gaps-near", near, baseline, more)] if near else []
     return Section("losses", "Final losses", blocks)
+
+
+def unstable_text(results: Results) -> str:
+    """Which variants skipped steps or ended without a test loss, and how often.
+
+    >>> settings, result = {"variant": "softmax_divs", "steps": 100}, {"skipped_steps": 7, "test_loss": 2.0}
+    >>> one = {"folder": "a", "settings": settings, "result": result}
+    >>> unstable_text({"runs": [one, one, one | {"folder": "b", "result": result | {"test_loss": None}}]})
+    'Steps skipped as not finite: softmax_over_t 14 of 200. Runs without a finite test loss: softmax_over_t 1 of 2.'
+    """
+    skipped, steps, lost, runs = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for run in {run["folder"]: run for run in results["runs"]}.values():  # grids can share runs
+        if run["result"]:
+            name = VARIANTS.short(run["settings"]["variant"])
+            runs[name] += 1
+            steps[name] += run["settings"].get("steps", 0)
+            skipped[name] += run["result"].get("skipped_steps") or 0
+            lost[name] += not is_number(run["result"].get("test_loss"))
+    said = (
+        (title, ", ".join(f"{name} {count:,} of {of[name]:,}" for name, count in counts.items() if count))
+        for title, counts, of in (
+            ("Steps skipped as not finite", skipped, steps),
+            ("Runs without a finite test loss", lost, runs),
+        )
+    )
+    return " ".join(f"{title}: {text}." for title, text in said if text)
 
 
 def one_seed(rows: Sequence[Row]) -> list[Block]:
