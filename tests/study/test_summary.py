@@ -37,6 +37,19 @@ def test_a_gap_is_the_mean_of_the_paired_differences(variant, data):
     assert row["test_loss"]["half"] == pytest.approx(T2 * statistics.stdev(ours.values()) / math.sqrt(3), rel=TOLERANCE)
 
 
+def test_skipped_steps_and_lost_losses_are_counted_once_per_run():
+    runs = language({"softmax": 1.8, "linear_elu": 2.4}, panels=["shakespeare"])
+    assert summary(runs)["unstable"] == []
+    for run in runs:
+        run["folder"] = run["name"]
+    elu = [run for run in runs if run["varied"]["variant"] == "linear_elu"]
+    elu[0]["result"]["skipped_steps"], elu[1]["result"]["test_loss"] = 7, None
+    again = [elu[0] | {"grid": "another"}]
+    steps = sum(run["settings"]["steps"] for run in elu)
+    row = {"variant": "linear_elu", "skipped": 7, "steps": steps, "lost": 1, "runs": len(elu)}
+    assert summary([*runs, *again])["unstable"] == [row]
+
+
 def test_only_seeds_that_both_have_are_paired():
     runs = [
         run for run in language(panels=["kjv"]) if run["varied"] != {"variant": "softmax", "seed": 1, "data": "kjv"}

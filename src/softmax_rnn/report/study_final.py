@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.report.cells import Cell, Column
 from softmax_rnn.report.data_blocks import ColumnOf, Row, data_chart, rows_table
 from softmax_rnn.report.elements import Block, ChartBlock, Note, Prose, Section
@@ -28,7 +26,6 @@ from softmax_rnn.report.study_rows import (
     seeds_of,
     summary_rows,
 )
-from softmax_rnn.validation import is_number
 
 ONE_SEED = "One seed each: there are no intervals, and nothing is claimed from these numbers."
 NEAR, LARGE_GAP = 5, 0.1
@@ -74,27 +71,20 @@ def losses_section(results: Results) -> Section | None:
 def unstable_text(results: Results) -> str:
     """Which variants skipped steps or ended without a test loss, and how often.
 
-    >>> settings, result = {"variant": "softmax_divs", "steps": 100}, {"skipped_steps": 7, "test_loss": 2.0}
-    >>> one = {"folder": "a", "settings": settings, "result": result}
-    >>> unstable_text({"runs": [one, one, one | {"folder": "b", "result": result | {"test_loss": None}}]})
-    'Steps skipped as not finite: softmax_over_t 14 of 200. Runs without a finite test loss: softmax_over_t 1 of 2.'
+    >>> row = {"variant": "softmax_over_t", "skipped": 14, "steps": 200, "lost": 0, "runs": 2}
+    >>> unstable_text({"summary": {"unstable": [row]}})
+    'Steps skipped as not finite: softmax_over_t 14 of 200.'
     """
-    skipped, steps, lost, runs = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for run in {run["folder"]: run for run in results["runs"]}.values():  # grids can share runs
-        if run["result"]:
-            name = VARIANTS.short(run["settings"]["variant"])
-            runs[name] += 1
-            steps[name] += run["settings"].get("steps", 0)
-            skipped[name] += run["result"].get("skipped_steps") or 0
-            lost[name] += not is_number(run["result"].get("test_loss"))
-    said = (
-        (title, ", ".join(f"{name} {count:,} of {of[name]:,}" for name, count in counts.items() if count))
-        for title, counts, of in (
-            ("Steps skipped as not finite", skipped, steps),
-            ("Runs without a finite test loss", lost, runs),
-        )
-    )
-    return " ".join(f"{title}: {text}." for title, text in said if text)
+    said = []
+    for title, what, of in (
+        ("Steps skipped as not finite", "skipped", "steps"),
+        ("Runs without a finite test loss", "lost", "runs"),
+    ):
+        rows = [row for row in results["summary"].get("unstable", []) if row[what]]
+        if rows:
+            text = ", ".join(f"{row['variant']} {row[what]:,} of {row[of]:,}" for row in rows)
+            said.append(f"{title}: {text}.")
+    return " ".join(said)
 
 
 def one_seed(rows: Sequence[Row]) -> list[Block]:

@@ -8,6 +8,7 @@ final      losses, the paired gap to softmax, accuracy, learning rates, speed, m
 curves     ln of the cross entropy, accuracy and the gap to softmax against the step; runs that did not finish are
            separate lines
 positions  ln of the test loss against the position in the context
+unstable   the variants that skipped steps, or ended without a test loss, and how often
 
 >>> runs = [{"grid": "g", "varied": {"variant": v, "seed": s}, "state": "finished", "settings": {"context": 8},
 ...          "result": {"test_loss": loss + s, "test_accuracy": 0.5}, "by_position": [], "train_curve": [],
@@ -90,6 +91,7 @@ def summary(entries: Sequence[Entry]) -> dict[str, Any]:
         "final": [final_row(panel, variant) for panel in panels for variant in panel.variants if panel.best(variant)],
         "curves": [row for panel in panels for row in curve_rows(panel)],
         "positions": [row for panel in panels for row in position_rows(panel)],
+        "unstable": list(unstable_rows(entries)),
     }
 
 
@@ -130,6 +132,19 @@ def _speed_ratio(panel: Panel, variant: str) -> dict[str, Any] | None:
     )
     ratios = [ours[seed] / theirs[seed] for seed in ours if ours[seed] and theirs.get(seed)]
     return values_of(interval(ratios)) if ratios and variant != BASELINE else None
+
+
+def unstable_rows(entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
+    """The variants that skipped steps or ended without a test loss; a run of several grids counts once."""
+    runs: dict[str, list[Entry]] = {}
+    for entry in {entry.get("folder", id(entry)): entry for entry in entries if entry["result"]}.values():
+        runs.setdefault(VARIANTS.short(str(entry["varied"]["variant"])), []).append(entry)
+    for variant, group in runs.items():
+        skipped = sum(entry["result"].get("skipped_steps") or 0 for entry in group)
+        lost = sum(not is_number(entry["result"].get("test_loss")) for entry in group)
+        if skipped or lost:
+            steps = sum(entry["settings"].get("steps", 0) for entry in group)
+            yield {"variant": variant, "skipped": skipped, "steps": steps, "lost": lost, "runs": len(group)}
 
 
 def curve_rows(panel: Panel) -> Iterator[dict[str, Any]]:
