@@ -66,6 +66,21 @@ def test_settings_are_said_once_for_all_runs_or_once_per_grid_and_read_back(tmp_
         read_results(path)
 
 
+def test_a_run_of_two_grids_is_saved_once(tmp_path):
+    whole = quick(0.04)
+    again = [run | {"grid": "again", "name": f"again-{run['name']}"} for run in whole["runs"][:2]]
+    whole = judged(whole | {"runs": [*whole["runs"], *again]})
+    path = save_results(whole, tmp_path / "twice.json")
+    saved = json.loads(path.read_text())
+    assert set(saved["runs"][-1]) == {"name", "grid", "varied", "same_as"}
+    read = read_results(path)["runs"]
+    assert [run["result"] for run in read[-2:]] == [run["result"] for run in read[:2]]
+    assert [(run["name"], run["grid"]) for run in read] == [(run["name"], run["grid"]) for run in whole["runs"]]
+    saved["runs"][-1]["same_as"] = "none"
+    with pytest.raises(InputError, match="same_as: expected the name of a run, got 'none'"):
+        read_results(write_json(path, saved))
+
+
 def test_what_no_study_has_written_is_refused(tmp_path):
     path = write_json(tmp_path / "other.json", {"study": 1})
     with pytest.raises(InputError, match="was not written by a study: it lacks machine, runs, variants"):

@@ -7,10 +7,12 @@ reading computes it again. So a rule that has changed changes the verdicts of al
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections.abc import Container, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from softmax_rnn.errors import InputError, found_in
@@ -50,17 +52,18 @@ def read_results(path: Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if not isinstance(value, dict) or key not in value]
     if missing:
         raise InputError(f"runs: {path} was not written by a study: it lacks {', '.join(missing)}")
-    if not isinstance(value["runs"], list) or not all(
-        isinstance(entry, dict) and set(entry) >= _ENTRY for entry in value["runs"]
-    ):
+    known = isinstance(value["runs"], list) and all(isinstance(entry, dict) for entry in value["runs"])
+    whole = [entry for entry in value["runs"] if "same_as" not in entry] if known else []
+    if not known or not all(set(entry) >= _ENTRY for entry in whole):
         raise InputError(f"runs: {path} was not written by a study: its runs lack one of {', '.join(sorted(_ENTRY))}")
     common, by_grid = value.pop("common_settings", {}), value.pop("grid_settings", {})
     with found_in(f"runs: {path}"):
-        for entry in value["runs"]:
+        for entry in whole:
             of_grid = by_grid.get(entry["grid"], {}) if isinstance(by_grid, dict) else None
             if not all(isinstance(one, dict) for one in (common, of_grid, entry["settings"])):
                 raise InputError("settings: expected an object")
             entry["settings"] = common | of_grid | entry["settings"]
+        value["runs"] = [_written_out(entry, whole) for entry in value["runs"]]
         check_results(value)
         for entry in value["runs"]:
             entry.setdefault("processor", processor_kind(value["machine"]))
@@ -69,6 +72,16 @@ def read_results(path: Path) -> dict[str, Any]:
         results = judged(value)
         check_claims(results.get("claims", []))
     return results
+
+
+def _written_out(entry: dict[str, Any], whole: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A run that an earlier grid has too is saved by the name of that one."""
+    if "same_as" not in entry:
+        return entry
+    base = next((one for one in whole if one["name"] == entry["same_as"]), None)
+    if base is None:
+        raise InputError(f"same_as: expected the name of a run, got {entry['same_as']!r}")
+    return copy.deepcopy(base) | {name: one for name, one in entry.items() if name != "same_as"}
 
 
 def judged(results: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +126,13 @@ def _small(results: dict[str, Any], points: int, left_out: Sequence[str]) -> dic
         grid: _common([entry["settings"] for entry in results["runs"] if entry["grid"] == grid], common)
         for grid in dict.fromkeys(entry["grid"] for entry in results["runs"])
     }
-    runs = [_small_entry(entry, points, {*common, *by_grid[entry["grid"]]}, left_out) for entry in results["runs"]]
+    runs, first = [], dict[str, str]()
+    for entry in results["runs"]:
+        if first.setdefault(entry["folder"], entry["name"]) == entry["name"]:
+            runs.append(_small_entry(entry, points, {*common, *by_grid[entry["grid"]]}, left_out))
+        else:
+            same = {"same_as": first[entry["folder"]]}
+            runs.append(same | {name: entry[name] for name in ("name", "grid", "varied")})
     return results | {"runs": runs, "summary": kept, "common_settings": common, "grid_settings": by_grid}
 
 
@@ -134,7 +153,7 @@ def _small_entry(entry: dict[str, Any], points: int, said: Container[str], left_
         small["score_curves"] = {
             name: [[step, _rounded(value)] for step, value in curve] for name, curve in entry["score_curves"].items()
         }
-    small["by_position"] = [_rounded(value) for value in entry.get("by_position", [])]
+    small["by_position"] = [_rounded(value) for value in _wider(entry.get("by_position", []), points)]
     if entry["result"] is not None:
         small["result"] = {key: one for key, one in entry["result"].items() if key not in left_out}
     return small
@@ -148,6 +167,17 @@ def _some(curve: Sequence[Any], points: int) -> list[Any]:
     """
     last = len(curve) - 1
     return [curve[round(i * last / (points - 1))] for i in range(points)] if last >= points else list(curve)
+
+
+def _wider(parts: Sequence[float | None], points: int) -> list[float | None]:
+    """The means of equal parts as those of at most so many wider equal parts.
+
+    >>> _wider([4.0, 2.0, 1.0, 3.0, 5.0, 3.0], 4)
+    [3.0, 2.0, 4.0]
+    """
+    size = next((one for one in range(1, len(parts) + 1) if len(parts) % one == 0 and len(parts) // one <= points), 1)
+    groups = [parts[start : start + size] for start in range(0, len(parts), size)]
+    return [None if any(one is None for one in group) else fmean(one or 0.0 for one in group) for group in groups]
 
 
 def _rounded(value: float | None) -> float | None:
