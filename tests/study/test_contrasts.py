@@ -71,7 +71,7 @@ def test_a_factorial_and_a_trend_refuse_a_grid_of_several_settings(tmp_path):
         "{variant: [softmax, linear_elu], data: [kjv, shakespeare], model.hidden_size: [32, 64]}}}}}\n"
         "trends: [{grid: g, along: model.hidden_size, what: linear_elu, paper: 1024}]\n"
     )
-    with pytest.raises(InputError, match=r"grids\.g: data varies; a factorial or trend expects one setting"):
+    with pytest.raises(InputError, match=r"grids\.g: data varies too; a factorial or trend needs a grid without it"):
         load_study(str(path))
 
 

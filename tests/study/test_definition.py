@@ -14,7 +14,7 @@ from softmax_rnn.attention.variants import VARIANTS
 from softmax_rnn.errors import InputError
 from softmax_rnn.experiment.config import resolve
 from softmax_rnn.study.definition import STUDIES, load_study, merged
-from softmax_rnn.study.rules import Equal
+from softmax_rnn.study.rules import Behind, Equal
 from softmax_rnn.study.runs import planned_runs
 
 NAMES = sorted(path.stem for path in STUDIES.glob("*.yaml"))
@@ -78,8 +78,11 @@ def test_one_claim_has_one_margin_in_all_studies():
     margins: dict[tuple[object, ...], set[float]] = {}
     for name in NAMES:
         for claim in load_study(name)[1].claims:
-            if isinstance(claim.rule, Equal):
-                margins.setdefault((claim.rule.what, claim.rule.to, claim.metric), set()).add(claim.rule.within)
+            rule = claim.rule
+            if isinstance(rule, Equal):
+                margins.setdefault((rule.what, rule.to, claim.metric), set()).add(rule.within)
+            elif isinstance(rule, Behind) and rule.kind == "not_worse":
+                margins.setdefault((rule.what, rule.than, claim.metric), set()).add(rule.by)
     assert {key: result for key, result in margins.items() if len(result) > 1} == {}
 
 

@@ -229,7 +229,7 @@ def _check_contrasts(study: Study, scale: Scale) -> None:
         vary = scale.grids[one.grid].vary if one.grid in scale.grids else {}
         along = one.along if isinstance(one, Trend) else "variant"
         for name in vary.keys() - {"variant", "seed", "learning_rate", along}:
-            raise InputError(f"grids.{one.grid}: {name} varies; a factorial or trend expects one setting of the others")
+            raise InputError(f"grids.{one.grid}: {name} varies too; a factorial or trend needs a grid without it")
     for grid, names in asked:
         known = [str(value) for value in scale.grids[grid].vary.get("variant", [])] if grid in scale.grids else names
         for name in names:

@@ -2,7 +2,7 @@
 
     d_s = metric(a, seed s) − metric(b, seed s)        mean(d) ± t(n−1) · std(d)/√n
 
-Runs of a seed share the order of their data, so their difference often varies less than that of two seeds.
+Runs of a seed share the order of their data, so their difference often varies less than between two seeds.
 
 >>> interval([1.0, 2.0, 3.0])
 Interval(mean=2, half=2.484, n=3)
