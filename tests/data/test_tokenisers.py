@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
@@ -24,11 +24,17 @@ BYTES = byte_tokenizer()
 BPE = train_bpe(TEXTS, 300)
 
 
+@example("<|endoftext|>")
 @given(st.text())
 def test_bytes_are_the_bytes_and_come_back(text):
-    ids = BYTES(text)["input_ids"]
+    ids = BYTES(text, split_special_tokens=True)["input_ids"]
     assert ids == list(text.encode())
     assert BYTES.decode(ids) == text
+
+
+def test_a_prompt_can_name_the_end_of_a_document():
+    """As with any tokeniser of transformers; `Encoder` takes no text for it."""
+    assert BYTES("a<|endoftext|>b")["input_ids"] == [97, 256, 98]
 
 
 @given(st.text())
