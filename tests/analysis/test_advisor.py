@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from softmax_rnn import init_state
 from softmax_rnn.analysis.advisor import LayerShape, advise, orders_for_budget
 from softmax_rnn.analysis.coverage import Coverage
 from softmax_rnn.analysis.methods import METHODS, method_spec
-from softmax_rnn.attention.algebra import n_features, state_numbers
+from softmax_rnn.attention.algebra import n_features, state_bytes_after, state_numbers
 from softmax_rnn.attention.parts import Polynomial, taylor_score
 from softmax_rnn.attention.ranges.kinds import ExpOnRange, ExtremeKeys, FixedRange, NormRange
 from softmax_rnn.attention.spec import AttentionSpec
@@ -33,6 +34,15 @@ def test_sizes_are_those_of_the_core(order):
     assert (
         SMOLLM2.cache_flops(advice.faster_from) >= advice.flops_per_token > SMOLLM2.cache_flops(advice.faster_from - 1)
     )
+
+
+@pytest.mark.parametrize(("method", "order"), [("extreme_keys_squared", 2), ("box", 3), ("taylor", 5), ("taylor", 4)])
+def test_states_in_float64_are_twice_as_large(method, order):
+    small = LayerShape(heads=1, kv_heads=1, key_dim=8, value_dim=8)
+    advice = advise(small, [order], longest_context=10**6, method=method).layers[0]
+    spec = method_spec(method, order)
+    state = init_state(spec, batch=1, heads=1, key_dim=8)
+    assert advice.state_bytes == state.tensors["matrix"].nbytes == state_bytes_after(spec, 8, 8, 100)
 
 
 def test_order_4_at_dimension_64_keeps_softmax():

@@ -10,6 +10,7 @@ import torch
 from attention.cases import NAMES
 from attention.compare import assert_same
 from attention.outcomes import TIME, largest_difference, results
+from softmax_rnn import init_state
 from softmax_rnn.attention.algebra import (
     can_be_negative,
     cancellations,
@@ -20,6 +21,7 @@ from softmax_rnn.attention.algebra import (
     same_function,
     same_names,
     simplify,
+    state_bytes_after,
     state_numbers,
 )
 from softmax_rnn.attention.parts import (
@@ -165,3 +167,22 @@ def test_sizes_of_states():
     assert fixed_state_score(VARIANTS["taylor_4"], 64) is None
     assert power_score(2).needs_wide_state
     assert not taylor_score(2).needs_wide_state
+
+
+WHOLE = [
+    name
+    for name in NAMES
+    if fixed_state_score(VARIANTS[name], 6) is not None
+    and not VARIANTS[name].over_time.near + VARIANTS[name].over_time.levels
+]
+
+
+@pytest.mark.parametrize("name", [*WHOLE, "near_far_centred_64"])
+def test_bytes_of_states_are_those_of_real_ones(name):
+    spec = VARIANTS[name]
+    state = init_state(spec, batch=1, heads=1, key_dim=6, value_dim=5)
+    kept = 4 * spec.over_time.kept_numbers(6, 5)
+    known = {"lengths", "key_norm", "key_sum"}  # a few numbers beside the sums, which are not counted
+    assert state_bytes_after(spec, 6, 5, 100) - kept == sum(
+        x.nbytes for part, x in state.tensors.items() if part not in known
+    )

@@ -28,7 +28,7 @@ def _settings_for(settings: dict[str, object]) -> dict[str, object]:
 def test_the_shipped_studies():
     assert {"quick", "sec4.1-denominator", "sec4.2-scaling", "sec4.3-linear", "sec4.4-orders"} < set(NAMES)
     assert {"sec4.5-ablation", "recall"} < set(NAMES)
-    new = {"order-or-width", "linear-gap", "near-or-far", "where-the-order-comes-from"}
+    new = {"order-or-width", "linear-gap", "near-or-far", "where-the-order-comes-from", "recall-norm"}
     assert new < set(NAMES)
     assert all(load_study(name)[1].scale("cpu").minutes <= 60 for name in new)
 

@@ -100,3 +100,8 @@ def method_spec(name: str, order: int, ranges: HeadRanges | None = None) -> Atte
     if method.range is None:
         return AttentionSpec(score=taylor_score(order))
     return AttentionSpec(score=ExpOnRange(degree=order, power=method.power, range=method.range(ranges)))
+
+
+def needs_wide_state(name: str, order: int) -> bool:
+    """Whether the sums of this degree are float64: on a range always, at 0 from degree 5 on."""
+    return find_method(name).range is not None or taylor_score(order).needs_wide_state

@@ -171,16 +171,19 @@ def fixed_state_score(spec: AttentionSpec, key_dim: int) -> Polynomial | None:
     return score
 
 
+def has_wide_sums(spec: AttentionSpec) -> bool:
+    """Whether the sums of a state of fixed size are float64, whatever the inputs are."""
+    return spec.score.needs_wide_state or spec.over_time.wide_sums
+
+
 def state_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int | None:
     """How many numbers a head's decoding state holds, with levels at most; None when it grows with the context."""
     structure, features = spec.over_time, spec.width(key_dim)
     if structure.hides_the_rest:
         return structure.kept_numbers(features, value_dim)
-    score = fixed_state_score(spec, key_dim)
-    if score is None and not structure.step_by_step:
+    if fixed_state_score(spec, key_dim) is None and not structure.step_by_step:
         return None
-    states = max(structure.levels - 1, 1)
-    sums = 0 if score is None else states * n_features(score, features) * (value_dim + spec.wants_row_sum)
+    sums = max(structure.levels - 1, 1) * _sum_numbers(spec, key_dim, value_dim)
     sizes = {"H": 1, "K": 1, "D": key_dim, "E": value_dim, "F": features}
     carried = (axes_shape(one.running_axes, sizes) for one in spec.running_parts)
     kept = structure.kept_numbers(key_dim + (features if spec.feature_map else 0), value_dim)
@@ -198,6 +201,25 @@ def state_numbers_after(spec: AttentionSpec, key_dim: int, value_dim: int, token
     if numbers is None:
         return growing
     if structure.levels:
-        states = structure.levels - 1
-        return numbers // states * min(states, tokens.bit_length())
+        empty = max(structure.levels - 1 - tokens.bit_length(), 0)
+        return numbers - empty * _sum_numbers(spec, key_dim, value_dim)
     return min(numbers, growing) if structure.hides_the_rest else numbers
+
+
+def state_bytes_after(spec: AttentionSpec, key_dim: int, value_dim: int, tokens: int) -> int:
+    """The bytes of these numbers for inputs of float32: 4 each, and 8 in sums that need float64.
+
+    >>> [state_bytes_after(VARIANTS[name], 64, 64, 1024) for name in ("softmax", "taylor_2", "elu_power_2")]
+    [524288, 557700, 1081600]
+    """
+    extra = 0
+    if has_wide_sums(spec):
+        levels = spec.over_time.levels
+        extra = (min(levels - 1, tokens.bit_length()) if levels else 1) * _sum_numbers(spec, key_dim, value_dim)
+    return 4 * (state_numbers_after(spec, key_dim, value_dim, tokens) + extra)
+
+
+def _sum_numbers(spec: AttentionSpec, key_dim: int, value_dim: int) -> int:
+    """The numbers of one matrix of sums; 0 where there is none."""
+    score = fixed_state_score(spec, key_dim)
+    return 0 if score is None else n_features(score, spec.width(key_dim)) * (value_dim + spec.wants_row_sum)

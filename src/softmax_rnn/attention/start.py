@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from softmax_rnn.attention.algebra import fixed_state_score, n_features
+from softmax_rnn.attention.algebra import fixed_state_score, has_wide_sums, n_features
 from softmax_rnn.attention.arguments import Shape, check_device, check_state_sizes
 from softmax_rnn.attention.parts.base import axes_shape
 from softmax_rnn.attention.spec import AttentionSpec, check_spec
@@ -82,11 +82,11 @@ class Start:
             decay = self.zeros(0, self.features) if forget.by_channel else self.zeros(0, dtype=torch.float64)
         return self.zeros(0, width), self.zeros(0, self.shape.value_dim), decay
 
-    def sums(self, wide: bool = False) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def sums(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The matrix of a state of fixed size, the largest |k| and the extent, where the score reads them."""
         assert self.score is not None
         score, columns = self.spec.score, self.shape.value_dim + self.spec.wants_row_sum
-        dtype = torch.float64 if score.needs_wide_state or wide else None
+        dtype = torch.float64 if has_wide_sums(self.spec) else None
         matrix = self.zeros(n_features(self.score, self.features), columns, dtype=dtype)
         extent = score.empty_extent(self.features)
         if extent is not None:

@@ -11,7 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from softmax_rnn.attention.algebra import can_be_negative, state_numbers_after
+from softmax_rnn.attention.algebra import can_be_negative, state_bytes_after
 from softmax_rnn.attention.parts import CumulativeGate, RowSum
 from softmax_rnn.attention.spec import AttentionSpec
 from softmax_rnn.attention.table.model_table import Size
@@ -108,7 +108,7 @@ def save_network(
 
 
 def state_bytes(config: SoftmaxRNNConfig, tokens: int) -> int:
-    """The bytes that decoding carries after so many tokens, in float32, over all layers and heads."""
+    """The bytes that decoding carries after so many tokens of a float32 model, over all layers and heads."""
     return sum(layer_bytes(config, spec, tokens) for spec in config.specs)
 
 
@@ -121,7 +121,7 @@ def layer_bytes(config: Any, spec: AttentionSpec | None, tokens: int) -> int:
         return 0
     dim, value_dim = (getattr(config, name, None) or config.head_dim for name in ("key_dim", "value_dim"))
     heads = config.num_attention_heads if spec.differs_by_head else config.num_key_value_heads
-    return 4 * heads * state_numbers_after(spec, dim, value_dim, tokens)
+    return heads * state_bytes_after(spec, dim, value_dim, tokens)
 
 
 def explanation(network: nn.Module, module: str | None) -> str:

@@ -39,6 +39,10 @@ class KeptKeys(NearKeys):
         return True
 
     @property
+    def wide_sums(self) -> bool:
+        return self.centred
+
+    @property
     def near(self) -> int:
         return self.width + self.sinks + self.kept
 

@@ -66,6 +66,10 @@ class NearFar(NearKeys):
         return self.gaussian
 
     @property
+    def wide_sums(self) -> bool:
+        return self.centred
+
+    @property
     def spare(self) -> int:
         """None: a key that leaves the window is summed up."""
         return 0

@@ -51,6 +51,11 @@ class Structure(Part):
         return 0
 
     @property
+    def wide_sums(self) -> bool:
+        """Whether what it adds up cancels, so that the sums need float64."""
+        return False
+
+    @property
     def chunk(self) -> int | None:
         """How many positions leave one key."""
         return None

@@ -53,7 +53,7 @@ class KeptKeysPast(WholePast):
             raise InputError("structure: the folded keys of kept_keys need a state of fixed size; lower the degree")
         near, centred, dim = self.structure.near, self.structure.centred, start.shape.key_dim
         places = (start.zeros(near, dim), start.zeros(near, start.shape.value_dim), start.zeros(near))
-        matrix = None if start.score is None else start.sums(wide=centred)[0]
+        matrix = None if start.score is None else start.sums()[0]
         key_sum = start.zeros(dim, dtype=torch.float64) if centred else None
         return KeptState(*start.carried(), *places, matrix, key_sum)
 

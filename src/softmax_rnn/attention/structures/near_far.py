@@ -63,7 +63,7 @@ class NearFarPast(WindowPast):
         features, centred = start.features, self.structure.centred
         lists = start.lists(features if start.spec.feature_map is None else start.shape.key_dim + features)
         key_sum = start.zeros(features, dtype=torch.float64) if centred else None
-        return NearFarState(*start.carried(), *lists, None, None, None, *start.sums(wide=centred), key_sum)
+        return NearFarState(*start.carried(), *lists, None, None, None, *start.sums(), key_sum)
 
     def has_sums(self, state: State, time: int) -> bool:
         return not (state.fresh and time > 1) and longer(state, self.structure.near)
