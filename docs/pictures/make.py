@@ -27,7 +27,7 @@ from unittest.mock import patch
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-STUDY = BENCHMARKS / "2026-11-16-quick.json"
+STUDY = BENCHMARKS / "2026-11-18-quick.json"
 TERMS = BENCHMARKS / "2026-11-16-terms.json"
 # The paper's sections and recall, and the chart of each that is kept.
 SECTIONS = {
@@ -166,8 +166,8 @@ def terminal() -> None:
 
 WORDS = {
     "taylor_2": "Taylor order 2",
-    "gated_softmax_no_gate_L2norm_nodivS_noclamp": "L2 norm, no denominator",
-    "softmax_divS_gate": "gate, no denominator",
+    "softmax_l2": "L2 norm, no denominator",
+    "softmax_gate_over_t": "gate, no denominator",
     "linear_elu": "linear attention",
     "taylor_1": "Taylor order 1",
 }

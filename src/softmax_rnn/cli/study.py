@@ -60,7 +60,7 @@ def study(
     Examples:
       softmax-rnn study quick --dry-run
       softmax-rnn study sec4.1-denominator --jobs 2 --output runs/denominator
-      softmax-rnn study quick --check benchmarks/2026-11-16-quick.json --runs 3
+      softmax-rnn study quick --check benchmarks/2026-11-18-quick.json --runs 3
       softmax-rnn study quick --continue-from half.json
       softmax-rnn study new my-study.yaml
     """
