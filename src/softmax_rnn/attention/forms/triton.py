@@ -73,7 +73,7 @@ class Triton(Form):
         return with_keys(job)
 
     def write(self, fitted: Fitted, rate: Tensor, state: Tensor | None) -> Tensor:
-        raise NotImplementedError
+        raise NotImplementedError("a write rule has no kernel, so `refuse` does not let it come here")
 
 
 def has_kernel(spec: AttentionSpec, dim: int) -> bool:
